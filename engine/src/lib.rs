@@ -1,0 +1,1 @@
+//! The pure decisions of elastic-pool: no I/O, no clock, no Kubernetes.

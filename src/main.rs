@@ -1,0 +1,3 @@
+//! The one binary: operator, gateway, agent, local vehicle, reference app and tools, as subcommands.
+
+fn main() {}
