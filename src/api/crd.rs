@@ -8,17 +8,21 @@ use super::{MAX_NAME, Pool, PoolGroup};
 
 /// The definitions of PoolGroup and Pool, in this order.
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    let group_rules = json!([
-        name_rule("a PoolGroup", "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"),
-        {
-            "rule": format!("!has(self.status) || !has(self.status.workers) || self.status.workers == 0 || {} == {}", users("self"), users("oldSelf")),
-            "message": "spec.users is fixed while the group has workers: make a new PoolGroup instead (its default follows spec.moves.mode)",
-        },
-    ]);
-    let pool_rules = json!([name_rule("a Pool", "^[a-z]([-a-z0-9]*[a-z0-9])?$")]);
+    let users_rule = json!([{
+        "rule": format!(
+            "!has(self.status) || !has(self.status.workers) || self.status.workers == 0 || {} == {}",
+            users("self"),
+            users("oldSelf")
+        ),
+        "message": "spec.users is fixed while the group has workers: make a new PoolGroup instead (its default follows spec.moves.mode)",
+    }]);
     vec![
-        finish(&PoolGroup::crd(), group_rules),
-        finish(&Pool::crd(), pool_rules),
+        finish(
+            &PoolGroup::crd(),
+            "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+            Some(users_rule),
+        ),
+        finish(&Pool::crd(), "^[a-z]([-a-z0-9]*[a-z0-9])?$", None),
     ]
 }
 
@@ -45,20 +49,23 @@ fn users(object: &str) -> String {
     )
 }
 
-fn name_rule(kind: &str, pattern: &str) -> Value {
-    json!({
-        "rule": format!("size(self.metadata.name) <= {MAX_NAME} && self.metadata.name.matches('{pattern}')"),
-        "message": format!(
-            "metadata.name: the name of {kind} has at most {MAX_NAME} characters, all of them lower-case letters, digits or '-' (names of pods and labels are made from it)"
-        ),
-    })
-}
-
-fn finish(crd: &CustomResourceDefinition, rules: Value) -> CustomResourceDefinition {
+fn finish(
+    crd: &CustomResourceDefinition,
+    name_pattern: &str,
+    rules: Option<Value>,
+) -> CustomResourceDefinition {
     let mut value = serde_json::to_value(crd).unwrap_or_default();
     let schema = &mut value["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
     tidy(schema);
-    schema["x-kubernetes-validations"] = rules;
+    // Names of pods, labels and Services are made from it. The schema says so, not a CEL rule: matching a
+    // pattern against a name costs more than the API server allows.
+    schema["properties"]["metadata"] = json!({
+        "type": "object",
+        "properties": {"name": {"type": "string", "maxLength": MAX_NAME, "pattern": name_pattern}},
+    });
+    if let Some(rules) = rules {
+        schema["x-kubernetes-validations"] = rules;
+    }
     serde_json::from_value(value).unwrap_or_default()
 }
 

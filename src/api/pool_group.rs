@@ -89,8 +89,6 @@ fn version_rules() -> Value {
 fn workers_rules() -> Value {
     json!([{
         "rule": "!has(self.max) || self.min <= self.max",
-        "messageExpression":
-            "'spec.workers.min: ' + string(self.min) + ' is greater than spec.workers.max ' + string(self.max) + ': write min <= max'",
         "message": "spec.workers.min is greater than spec.workers.max: write min <= max",
     }])
 }
@@ -98,8 +96,6 @@ fn workers_rules() -> Value {
 fn thresholds_rules() -> Value {
     json!([{
         "rule": "self.receptionPercent <= self.admissionPercent",
-        "messageExpression":
-            "'spec.thresholds.receptionPercent: ' + string(self.receptionPercent) + ' is greater than spec.thresholds.admissionPercent ' + string(self.admissionPercent) + ': write receptionPercent <= admissionPercent'",
         "message": "spec.thresholds.receptionPercent is greater than spec.thresholds.admissionPercent: write receptionPercent <= admissionPercent",
     }])
 }
