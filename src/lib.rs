@@ -3,8 +3,11 @@
 pub mod api;
 pub mod channel;
 pub mod clock;
+pub mod commander;
 pub mod controller;
 pub mod credentials;
+pub mod metrics;
+pub mod monitor;
 pub mod vehicle;
 
 pub use elastic_pool_engine as engine;
