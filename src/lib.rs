@@ -6,6 +6,7 @@ pub mod clock;
 pub mod commander;
 pub mod controller;
 pub mod credentials;
+pub mod decide;
 pub mod metrics;
 pub mod monitor;
 pub mod vehicle;
