@@ -1,1 +1,8 @@
 //! elastic-pool: places sessions, grows on measured occupancy, shrinks by moving live users.
+
+pub mod channel;
+pub mod clock;
+pub mod credentials;
+pub mod vehicle;
+
+pub use elastic_pool_engine as engine;

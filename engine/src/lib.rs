@@ -1,1 +1,3 @@
 //! The pure decisions of elastic-pool: no I/O, no clock, no Kubernetes.
+
+pub mod ids;

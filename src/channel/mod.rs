@@ -1,0 +1,16 @@
+//! The channel between the commander and its agents and gateways: messages, the dialling and the listening end.
+
+pub mod link;
+pub mod server;
+
+/// Messages of proto/channel.proto.
+#[allow(missing_docs, clippy::pedantic, unreachable_pub, reason = "generated")]
+pub mod proto {
+    tonic::include_proto!("elasticpool.channel.v1");
+}
+
+/// Version of the protocol that this build speaks.
+pub const PROTOCOL: u32 = 1;
+
+/// Audience of the service account tokens that peers show.
+pub const AUDIENCE: &str = "elastic-pool";
