@@ -15,7 +15,7 @@ if [ "${1:-}" = --check ]; then check=true; out=$(mktemp -d); trap 'rm -rf "$out
 mkdir -p "$out/crds" "$out/manifests" "$out/tests/chart" "$out/charts"
 $check && cp -a charts/elastic-pool "$out/charts/"
 cargo run --quiet --locked --bin elastic-pool -- crd | python3 scripts/crds.py "$out/crds" "$out/charts/elastic-pool/files/crds"
-render() { helm template elastic-pool "$out/charts/elastic-pool" --namespace elastic-pool-system "$@"; }
+render() { helm template elastic-pool "$out/charts/elastic-pool" --namespace elastic-pool-system --kube-version 1.36.0 "$@"; }
 { echo '# Generated from charts/elastic-pool by `make generate`. Use: kubectl apply --server-side -f install.yaml'
   render --set namespace.create=true | sed '/^# Source: /d; s#app.kubernetes.io/managed-by: Helm#app.kubernetes.io/managed-by: kubectl#; /^ *helm.sh\//d'; } > "$out/manifests/install.yaml"
 render --set crds.install=false > "$out/tests/chart/defaults.yaml"

@@ -32,6 +32,8 @@ fn template(args: &[&str]) -> Output {
         "charts/elastic-pool",
         "--namespace",
         "pools-system",
+        "--kube-version",
+        "1.36.0",
     ];
     all.extend(args);
     helm(&all)

@@ -70,7 +70,13 @@ cni() {
   local m=github.com/containernetworking/plugins p=(); for c in main/bridge main/loopback ipam/host-local meta/portmap; do p+=("$(basename "$c")=$m/plugins/$c"); done
   module "$m" $CNI "${p[@]}"
 }
-helm() { module helm.sh/helm/v3 $HELM helm=helm.sh/helm/v3/cmd/helm; }
+helm() {
+  # Unless told, Helm takes itself for a client of Kubernetes 1.20 and refuses charts that ask for more.
+  local m=helm.sh/helm/v3 p
+  local LDFLAGS="-X $m/internal/version.version=$HELM"
+  for p in pkg/chartutil pkg/lint/rules; do LDFLAGS+=" -X $m/$p.k8sVersionMajor=1 -X $m/$p.k8sVersionMinor=${K8S%%.*}"; done
+  module "$m" $HELM "helm=$m/cmd/helm"
+}
 
 own() { # binary version folder: a main package of ours
   have "$1" "$2" && return 0
