@@ -9,7 +9,7 @@ cd "$ROOT"
 PATH="$(scripts/tools.sh path):$PATH"; export PATH
 export CLUSTER=demo
 TARGET=${CARGO_TARGET_DIR:-$ROOT/target}
-STATE=${DEMO_STATE:-/var/tmp/pool-cluster/demo-state}     # what was made, for `down`: cluster, namespaces, crds
+STATE=${DEMO_STATE:-/var/tmp/elastic-pool-demo}     # what was made, for `down`: cluster, namespaces, crds
 IMAGE=${DEMO_IMAGE:-docker.io/elastic-pool/elastic-pool:dev}
 SYSTEM=elastic-pool-system SHOP=shop LEGACY=legacy
 begin=$SECONDS step=0
