@@ -7,7 +7,7 @@
 set -euo pipefail
 ROOT=$(cd "$(dirname "$0")/.." && pwd)
 cd "$ROOT"
-export PATH="$(scripts/tools.sh path):$PATH"
+PATH="$(scripts/tools.sh path):$PATH"; export PATH
 command -v helm >/dev/null || { echo "generate: no helm; scripts/tools.sh helm builds it" >&2; exit 1; }
 out=$ROOT check=false
 if [ "${1:-}" = --check ]; then check=true; out=$(mktemp -d); trap 'rm -rf "$out"' EXIT; fi

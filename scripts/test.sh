@@ -3,7 +3,7 @@
 # Stops at the first stage that fails. CI and `make test` call this.
 set -uo pipefail
 ROOT=$(cd "$(dirname "$0")/.." && pwd)
-cd "$ROOT"
+cd "$ROOT" || exit
 PATH="$(scripts/tools.sh path):$PATH"; export PATH
 export CARGO_TERM_PROGRESS_WHEN=never
 summaries=$(mktemp) table=$(mktemp)
