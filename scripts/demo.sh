@@ -45,11 +45,9 @@ cluster_current() {
   SYSTEM=elastic-pool-demo SHOP=elastic-pool-demo LEGACY=elastic-pool-demo
   export KUBECONFIG=${KUBECONFIG:-$HOME/.kube/config}
   say "the current cluster, $(kubectl config current-context), in the new namespace $SYSTEM"
+  say "the load program (first time some minutes)"
+  tests/cluster/image.sh >/dev/null
   ! kubectl get namespace "$SYSTEM" >/dev/null 2>&1 || { echo "demo: the namespace $SYSTEM exists and is not ours" >&2; return 1; }
-}
-binaries() {
-  say "the load program"
-  cargo build --release --locked --quiet --bin pool-load
 }
 install() {
   say "helm install"
@@ -84,7 +82,7 @@ load() {
   local shop legacy inside=()
   shop=$(service $SHOP shop 18080); legacy=$(service $LEGACY legacy 18081)
   [ "$kind" != own ] || inside=(tests/cluster/cluster.sh exec)
-  "${inside[@]}" "$TARGET/release/pool-load" demo --url "$shop" --group "$SHOP/shop-blue" --legacy-url "$legacy" --legacy-group "$LEGACY/legacy-green"
+  "${inside[@]}" "$TARGET/image/bin/pool-load" demo --url "$shop" --group "$SHOP/shop-blue" --legacy-url "$legacy" --legacy-group "$LEGACY/legacy-green"
 }
 closing() {
   local k="kubectl --kubeconfig $KUBECONFIG"
@@ -104,10 +102,10 @@ up() {
   case $kind in own|kind|current) ;; *) echo "DEMO_CLUSTER '$kind': own, kind or current" >&2; exit 2;; esac
   [ ! -e "$STATE" ] || { echo "demo: one is up already (or was left so): make demo-down" >&2; exit 1; }
   mkdir -p "$STATE"; echo "$kind" > "$STATE/kind"; : > "$STATE/made"
-  trap stop_forwards EXIT
+  trap 'rc=$?; stop_forwards; [ $rc -eq 0 ] || echo "demo: failed; what was made is still up, make demo-down removes it" >&2' EXIT
   scripts/tools.sh base
   "cluster_$kind"; echo "$KUBECONFIG" > "$STATE/kubeconfig-path"
-  binaries; install
+  install
   say "kubectl apply of both sample groups"
   sample shop "$SHOP"; sample legacy "$LEGACY"
   local rc=0; load || rc=$?
@@ -129,7 +127,7 @@ down() {
         helm uninstall elastic-pool --namespace elastic-pool-demo || true
         kubectl delete namespace elastic-pool-demo --ignore-not-found --timeout=180s
       fi
-      ! did crds || kubectl delete -f crds/ --ignore-not-found;;
+      ! did crds || kubectl delete crd poolgroups.elasticpool.dev pools.elasticpool.dev --ignore-not-found;;
   esac
   rm -rf "$STATE"
   echo "demo: removed"

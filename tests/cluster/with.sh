@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # with.sh NAME COMMAND...: a cluster of that name with the project's image in it, the command run beside it, and always the end of it.
-# The command finds KUBECONFIG, CLUSTER (for cluster.sh image, exec, address), ELASTIC_POOL_TEST_IMAGE, and kubectl and helm on PATH.
+# The command finds KUBECONFIG, CLUSTER (for cluster.sh image, exec, address), ELASTIC_POOL_TEST_IMAGE, ELASTIC_POOL_BIN (the folder of the
+# image's binaries), and kubectl and helm on PATH.
 #   NODES=2            that many nodes
 #   IMAGE_ARCHIVE=TAR  this image instead of the one that image.sh builds
 #   CLUSTER_LOGS=DIR   where the logs go when the command fails (default: target/cluster-logs/NAME)
@@ -9,7 +10,7 @@ set -euo pipefail
 HERE=$(cd "$(dirname "$0")" && pwd)
 ROOT=$(cd "$HERE/../.." && pwd)
 . "$HERE/versions.sh"
-[ $# -ge 2 ] || { sed -n '2,7p' "$0"; exit 2; }
+[ $# -ge 2 ] || { sed -n '2,8p' "$0"; exit 2; }
 export CLUSTER=$1; shift
 export ELASTIC_POOL_TEST_IMAGE=${ELASTIC_POOL_TEST_IMAGE:-docker.io/elastic-pool/elastic-pool:dev}
 if [ "${TEST_CLUSTER:-own}" = current ]; then echo "cluster: the current one of KUBECONFIG" >&2; exec "$@"; fi
@@ -46,4 +47,5 @@ run "$HERE/cluster.sh" up >&2
 run "$HERE/cluster.sh" image "$IMAGE_ARCHIVE" >&2
 echo "cluster $CLUSTER: up with ${NODES:-1} node(s) and the image in $((SECONDS - t)) s" >&2
 export KUBECONFIG=$DIR/admin.kubeconfig
+export ELASTIC_POOL_BIN; ELASTIC_POOL_BIN=$(dirname "$IMAGE_ARCHIVE")/bin
 run "$@"
