@@ -9,10 +9,11 @@ HERE=$(cd "$(dirname "$0")" && pwd)
 export CGO_ENABLED=0
 
 say() { echo "cluster build: $*"; }
-stamp() { echo "$CACHE/built/$1-$2"; }
+stamp() { echo "$CACHE/built/$1@$2"; }
 have() { [ -x "$BIN/$1" ] && [ -e "$(stamp "$1" "$2")" ]; }
 # The stamp comes after the binary, so that a build cut off in the middle is built again.
-built() { mkdir -p "$CACHE/built"; rm -f "$CACHE/built/$1-"*; touch "$(stamp "$1" "$2")"; }
+built() { mkdir -p "$CACHE/built"; rm -f "$CACHE/built/$1@"*; touch "$(stamp "$1" "$2")"; }
+quiet() { local out; out=$("$@" 2>&1) || { echo "$out" >&2; say "failed: $*"; return 1; }; }
 compile() { # binary version package [go build flags]: builds it and says how long that took
   local out=$1 version=$2 package=$3 t=$SECONDS; shift 3
   say "$out $version ..."
@@ -43,7 +44,7 @@ kubernetes() {
       -e "0,/^require \(/s##require (\n\tk8s.io/kubernetes v1.$K8S#" "$orig" > go.mod
   { echo '//go:build tools'; echo 'package tools'; echo 'import ('
     for c in "${all[@]}"; do echo "_ \"k8s.io/kubernetes/cmd/$c\""; done; echo ')'; } > tools.go
-  go mod tidy 2>/dev/null
+  quiet go mod tidy
   say "kubernetes v1.$K8S modules done in $((SECONDS - t)) s"
   local version=k8s.io/component-base/version
   local LDFLAGS="-X $version.gitVersion=v1.$K8S -X $version.gitMajor=1 -X $version.gitMinor=${K8S%%.*} -X k8s.io/client-go/pkg/version.gitVersion=v1.$K8S"
@@ -55,9 +56,9 @@ module() { # module version binary=package...: builds main packages of a module 
   for p in "$@"; do have "${p%%=*}" "$version" || todo+=("$p"); done
   [ ${#todo[@]} -gt 0 ] || return 0
   local d; d=$CACHE/modules/$(basename "$m"); rm -rf "$d"; mkdir -p "$d"; cd "$d"
-  go mod init build >/dev/null 2>&1
+  quiet go mod init build
   export GOFLAGS=-mod=mod
-  go get "$m@$version" 2>/dev/null
+  quiet go get "$m@$version"
   for p in "${todo[@]}"; do compile "${p%%=*}" "$version" "${p#*=}" -tags no_btrfs,no_devmapper; done
   unset GOFLAGS
 }
@@ -81,10 +82,10 @@ helm() {
 own() { # binary version folder: a main package of ours
   have "$1" "$2" && return 0
   local d=$CACHE/modules/$1; rm -rf "$d"; mkdir -p "$d"; cp "$3"/main.go "$d/"; cd "$d"
-  go mod init "cluster-$1" >/dev/null 2>&1
+  quiet go mod init "cluster-$1"
   export GOFLAGS=-mod=mod
-  [ "$1" != coredns ] || go get "github.com/coredns/coredns@$2" 2>/dev/null
-  go mod tidy >/dev/null 2>&1
+  [ "$1" != coredns ] || quiet go get "github.com/coredns/coredns@$2"
+  quiet go mod tidy
   compile "$1" "$2" .
   unset GOFLAGS
 }
