@@ -8,11 +8,10 @@ ROOT=$(cd "$(dirname "$0")/.." && pwd)
 cd "$ROOT"
 PATH="$(scripts/tools.sh path):$PATH"; export PATH
 export CLUSTER=demo
-TARGET=${CARGO_TARGET_DIR:-$ROOT/target}
 STATE=${DEMO_STATE:-/var/tmp/elastic-pool-demo}     # what was made, for `down`: cluster, namespaces, crds
 IMAGE=${DEMO_IMAGE:-docker.io/elastic-pool/elastic-pool:dev}
 SYSTEM=elastic-pool-system SHOP=shop LEGACY=legacy
-begin=$SECONDS step=0
+begin=$SECONDS step=0 archive=
 
 say() { step=$((step + 1)); printf '[%4d s] %d. %s\n' $((SECONDS - begin)) $step "$*"; }
 note() { echo "$1" >> "$STATE/made"; }
@@ -22,7 +21,7 @@ cluster_own() {
   say "the test cluster's binaries (first time about 14 min on two cores, then a second)"
   tests/cluster/build.sh
   say "the image from the static binary (first time some minutes)"
-  local archive; archive=$(tests/cluster/image.sh)
+  archive=$(tests/cluster/image.sh)
   say "a cluster of one node in a network namespace of its own (about 20 s)"
   note cluster; tests/cluster/cluster.sh up >/dev/null
   tests/cluster/cluster.sh image "$archive"
@@ -32,7 +31,7 @@ cluster_kind() {
   command -v kind >/dev/null || { echo "demo: no kind on PATH" >&2; return 1; }
   scripts/tools.sh helm
   say "the image from the static binary (first time some minutes)"
-  local archive; archive=$(tests/cluster/image.sh)
+  archive=$(tests/cluster/image.sh)
   say "a kind cluster named elastic-pool-demo"
   export KUBECONFIG=$STATE/kubeconfig
   ! kind get clusters 2>/dev/null | grep -qx elastic-pool-demo || { echo "demo: a kind cluster elastic-pool-demo exists and is not ours" >&2; return 1; }
@@ -46,7 +45,7 @@ cluster_current() {
   export KUBECONFIG=${KUBECONFIG:-$HOME/.kube/config}
   say "the current cluster, $(kubectl config current-context), in the new namespace $SYSTEM"
   say "the load program (first time some minutes)"
-  tests/cluster/image.sh >/dev/null
+  archive=$(tests/cluster/image.sh)
   ! kubectl get namespace "$SYSTEM" >/dev/null 2>&1 || { echo "demo: the namespace $SYSTEM exists and is not ours" >&2; return 1; }
 }
 install() {
@@ -82,7 +81,7 @@ load() {
   local shop legacy inside=()
   shop=$(service $SHOP shop 18080); legacy=$(service $LEGACY legacy 18081)
   [ "$kind" != own ] || inside=(tests/cluster/cluster.sh exec)
-  "${inside[@]}" "$TARGET/image/bin/pool-load" demo --url "$shop" --group "$SHOP/shop-blue" --legacy-url "$legacy" --legacy-group "$LEGACY/legacy-green"
+  "${inside[@]}" "$(dirname "$archive")/bin/pool-load" demo --url "$shop" --group "$SHOP/shop-blue" --legacy-url "$legacy" --legacy-group "$LEGACY/legacy-green"
 }
 closing() {
   local k="kubectl --kubeconfig $KUBECONFIG"

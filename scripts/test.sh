@@ -43,8 +43,6 @@ stage "cluster binaries" tests/cluster/build.sh
 stage "rust, debug build of all tests" cargo nextest run --workspace --locked --no-run
 stage "format, lints, licences, generated files" scripts/check.sh
 stage "fast tests" tests "${run[@]}" -E 'not binary(cluster)'
-if [ -e tests/cluster.rs ]; then
-  stage "rust, the image's static binary" tests/cluster/image.sh
-  stage "cluster tests" tests tests/cluster/with.sh "test-$$" "${run[@]}" -E 'binary(cluster)'
-fi
+stage "rust, the image's static binaries" tests/cluster/image.sh
+stage "cluster tests" tests tests/cluster/with.sh "test-$$" "${run[@]}" -E 'binary(cluster)'
 finish 0

@@ -9,14 +9,15 @@ set -euo pipefail
 HERE=$(cd "$(dirname "$0")" && pwd)
 ROOT=$(cd "$HERE/../.." && pwd)
 NAME=${ELASTIC_POOL_IMAGE:-docker.io/elastic-pool/elastic-pool:dev}
-TARGET=${CARGO_TARGET_DIR:-$ROOT/target}
+# Asked of cargo, since its own settings may name another folder than the usual one.
+TARGET=$(cd "$ROOT" && cargo metadata --no-deps --format-version 1 | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
 LIMIT=25000000                                            # bytes: an image is pulled by every node that a worker comes to
 # Only the gnu target comes with every toolchain; glibc can be linked statically, and resolves names with `files dns`.
 TRIPLE=$(rustc -vV | sed -n 's/^host: //p')
 binary=${ELASTIC_POOL_BINARY:-}
 if [ -z "$binary" ]; then
   t=$SECONDS; echo "image: building the static binaries ..." >&2
-  (cd "$ROOT" && CARGO_TARGET_DIR=$TARGET RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --locked --target "$TRIPLE" --bins >&2)
+  (cd "$ROOT" && RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --locked --target "$TRIPLE" --bins >&2)
   binary=$TARGET/$TRIPLE/release/elastic-pool
   echo "image: binaries done in $((SECONDS - t)) s" >&2
 fi
