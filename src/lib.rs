@@ -4,5 +4,6 @@ pub mod channel;
 pub mod clock;
 pub mod credentials;
 pub mod vehicle;
+pub mod worker;
 
 pub use elastic_pool_engine as engine;
