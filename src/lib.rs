@@ -3,6 +3,7 @@
 pub mod channel;
 pub mod clock;
 pub mod credentials;
+pub mod load;
 pub mod vehicle;
 pub mod worker;
 
