@@ -179,6 +179,14 @@ impl Browser {
         exchange
     }
 
+    /// Waits until the other side has closed the idle connection.
+    #[cfg(test)]
+    pub(super) async fn until_closed(&self) {
+        while self.sender.as_ref().is_some_and(|sender| !sender.is_closed()) {
+            tokio::task::yield_now().await;
+        }
+    }
+
     async fn attempts(
         &mut self,
         method: &Method,

@@ -17,6 +17,9 @@ use tokio_util::sync::CancellationToken;
 use super::{LoadArgs, Summary, drive};
 use crate::worker::{self, WorkerArgs};
 
+mod moves;
+mod sockets;
+
 async fn load(url: &str, flags: &[&str]) -> Summary {
     let mut line = vec![
         "pool-load",

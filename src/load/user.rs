@@ -146,7 +146,7 @@ impl User {
     /// A guest's request, then the login, from one browser. True when logged in.
     async fn arrive(&mut self, browser: usize) -> bool {
         if let Step::Answered(answer, _) = self.send(browser, Method::GET, "/work", None).await
-            && answer.user.is_some()
+            && answer.user.is_some_and(|user| user != self.name)
         {
             self.run.tally.lock().counts.foreign += 1;
         }
@@ -162,7 +162,10 @@ impl User {
         drop(tally);
         // A second browser logs in wherever guests are; what it finds there is not the resident's yet.
         if browser == 0 {
-            self.checker.base(answer.counter, &answer.worker);
+            // After a loss the user may find an older life of his again: only what he sees next is a base.
+            if !self.was_lost {
+                self.checker.base(answer.counter, &answer.worker);
+            }
             self.worker = Some(answer.worker);
             self.works = 0;
         }

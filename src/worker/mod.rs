@@ -204,8 +204,8 @@ async fn sweep(app: Arc<App>) {
 }
 
 #[cfg(test)]
-fn testing(args: &WorkerArgs) -> (Arc<App>, axum::Router) {
+pub(crate) fn testing(args: &WorkerArgs) -> axum::Router {
     let app = Arc::new(args.build(CancellationToken::new()));
-    let router = routes::router(app.clone(), app.token.is_some() && args.contract_port.is_none());
-    (app, router)
+    let contract = app.token.is_some() && args.contract_port.is_none();
+    routes::router(app, contract)
 }

@@ -10,6 +10,7 @@ use tower::ServiceExt;
 
 use super::WorkerArgs;
 
+mod live;
 mod moves;
 
 const TOKEN: &str = "right-token";
@@ -36,15 +37,23 @@ struct Worker {
     dir: tempfile::TempDir,
 }
 
+fn args(flags: &[&str]) -> WorkerArgs {
+    let mut line = vec!["worker", "--name", "w1"];
+    line.extend(flags);
+    let matches = WorkerArgs::augment_args(clap::Command::new("worker")).get_matches_from(line);
+    WorkerArgs::from_arg_matches(&matches).unwrap()
+}
+
 fn worker(flags: &[&str]) -> Worker {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("token");
     std::fs::write(&path, format!("{TOKEN}\n")).unwrap();
-    let mut line = vec!["worker", "--name", "w1", "--token-file", path.to_str().unwrap()];
-    line.extend(flags);
-    let matches = WorkerArgs::augment_args(clap::Command::new("worker")).get_matches_from(line);
-    let (_, router) = super::testing(&WorkerArgs::from_arg_matches(&matches).unwrap());
-    Worker { router, dir }
+    let mut flags = flags.to_vec();
+    flags.extend(["--token-file", path.to_str().unwrap()]);
+    Worker {
+        router: super::testing(&args(&flags)),
+        dir,
+    }
 }
 
 impl Worker {
