@@ -1,0 +1,1 @@
+//! Decision cases: reads one JSON line, asks the engine, gives the answer as JSON; no files, no printing.
