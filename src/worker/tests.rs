@@ -12,6 +12,7 @@ use super::WorkerArgs;
 
 mod live;
 mod moves;
+mod standing;
 
 const TOKEN: &str = "right-token";
 
