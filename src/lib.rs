@@ -7,8 +7,10 @@ pub mod commander;
 pub mod controller;
 pub mod credentials;
 pub mod decide;
+pub mod load;
 pub mod metrics;
 pub mod monitor;
 pub mod vehicle;
+pub mod worker;
 
 pub use elastic_pool_engine as engine;
