@@ -3,6 +3,7 @@
 pub mod channel;
 pub mod clock;
 pub mod credentials;
+pub mod gateway;
 pub mod vehicle;
 
 pub use elastic_pool_engine as engine;
