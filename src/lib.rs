@@ -7,6 +7,7 @@ pub mod commander;
 pub mod controller;
 pub mod credentials;
 pub mod decide;
+pub mod gateway;
 pub mod load;
 pub mod metrics;
 pub mod monitor;
