@@ -11,6 +11,7 @@ pub mod gateway;
 pub mod load;
 pub mod metrics;
 pub mod monitor;
+pub mod telemetry;
 pub mod vehicle;
 pub mod worker;
 

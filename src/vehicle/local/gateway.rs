@@ -106,7 +106,7 @@ impl Gateways {
             format!("--secret-dir={}", secrets.display()),
             format!("--listen={listen}"),
             "--admin-listen=127.0.0.1:0".to_owned(),
-            "--open-listen=127.0.0.1:0".to_owned(),
+            "--monitor-listen=127.0.0.1:0".to_owned(),
             "--drain-delay=0s".to_owned(),
         ];
         let environment = [
