@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use elastic_pool::vehicle::local::{self, LocalArgs};
 use elastic_pool::worker::{self, WorkerArgs};
-use elastic_pool::{api, decide, gateway, telemetry};
+use elastic_pool::{agent, api, decide, gateway, telemetry};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -28,6 +28,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// The sidecar of a worker, in its request path
+    Agent(agent::AgentArgs),
     /// The sticky front of a pool
     Gateway(gateway::GatewayArgs),
     /// The reference app: a small stateful web app that knows the worker contract
@@ -46,6 +48,7 @@ fn main() -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Decide(args) => return Ok(decide::main(&args)),
         Command::Crd => print!("{}", api::crds_yaml()),
+        Command::Agent(args) => single()?.block_on(async { agent::run(args, stopped()?).await })?,
         Command::Gateway(args) => single()?.block_on(async { gateway::run(args, stopped()?).await })?,
         Command::Worker(args) => many()?.block_on(worker::run(args))?,
         Command::Local(args) => {
