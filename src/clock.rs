@@ -12,7 +12,9 @@ impl Clock {
     /// Starts a clock at zero.
     #[allow(clippy::disallowed_methods, reason = "the one place that may")]
     pub fn start() -> Self {
-        Self { origin: Instant::now() }
+        Self {
+            origin: Instant::now(),
+        }
     }
 
     /// Time since the clock was started.

@@ -28,13 +28,17 @@ impl std::fmt::Debug for Key {
 impl Key {
     /// A new random key.
     pub fn random() -> Result<Self, NoRandomness> {
-        Ok(Self { bytes: random_bytes()? })
+        Ok(Self {
+            bytes: random_bytes()?,
+        })
     }
 
     /// Reads 64 hex digits; surrounding white space is ignored.
     pub fn from_hex(text: &str) -> Option<Self> {
         let bytes = hex_decode(text.trim())?;
-        Some(Self { bytes: bytes.try_into().ok()? })
+        Some(Self {
+            bytes: bytes.try_into().ok()?,
+        })
     }
 
     /// The key as 64 hex digits, for a Secret or a message to its owner.
@@ -106,17 +110,27 @@ pub fn random_bytes<const N: usize>() -> Result<[u8; N], NoRandomness> {
 
 /// `bytes` as lower-case hex.
 pub fn hex_encode(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
 }
 
 /// Reads hex of an even length, upper or lower case; `None` for anything else.
 pub fn hex_decode(text: &str) -> Option<Vec<u8>> {
-    let digits: Option<Vec<u8>> = text.chars().map(|c| c.to_digit(16).and_then(|d| u8::try_from(d).ok())).collect();
+    let digits: Option<Vec<u8>> = text
+        .chars()
+        .map(|c| c.to_digit(16).and_then(|d| u8::try_from(d).ok()))
+        .collect();
     let digits = digits?;
-    (digits.len() % 2 == 0).then(|| digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect())
+    (digits.len() % 2 == 0).then(|| {
+        digits
+            .chunks_exact(2)
+            .map(|pair| pair[0] << 4 | pair[1])
+            .collect()
+    })
 }
 
 #[cfg(test)]

@@ -185,7 +185,10 @@ mod tests {
         assert_eq!(UserId::new(""), Err(UserIdError::Length(0)));
         assert_eq!(UserId::new(&"x".repeat(257)), Err(UserIdError::Length(257)));
         assert_eq!(UserId::new("a\nb"), Err(UserIdError::Control));
-        assert_eq!(UserId::new("Ärzte 1").map(|user| user.to_string()), Ok("Ärzte 1".to_owned()));
+        assert_eq!(
+            UserId::new("Ärzte 1").map(|user| user.to_string()),
+            Ok("Ärzte 1".to_owned())
+        );
     }
 
     #[test]

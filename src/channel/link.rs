@@ -14,8 +14,8 @@ use tonic::{Request, Status, Streaming};
 
 use super::proto::channel_client::ChannelClient;
 use super::proto::{
-    AgentCommand, AgentHello, AgentMessage, GatewayCommand, GatewayHello, GatewayMessage, NotLeader, agent_command,
-    agent_message, gateway_command, gateway_message,
+    AgentCommand, AgentHello, AgentMessage, GatewayCommand, GatewayHello, GatewayMessage, NotLeader,
+    agent_command, agent_message, gateway_command, gateway_message,
 };
 
 const KEEPALIVE: Duration = Duration::from_secs(2);
@@ -88,7 +88,9 @@ impl<F: Fn() -> AgentHello + Send + Sync + 'static> Peer for AgentPeer<F> {
     type Command = AgentCommand;
 
     fn hello(&self) -> AgentMessage {
-        AgentMessage { message: Some(agent_message::Message::Hello((self.0)())) }
+        AgentMessage {
+            message: Some(agent_message::Message::Hello((self.0)())),
+        }
     }
 
     fn not_leader(command: &AgentCommand) -> Option<&NotLeader> {
@@ -115,7 +117,9 @@ impl<F: Fn() -> GatewayHello + Send + Sync + 'static> Peer for GatewayPeer<F> {
     type Command = GatewayCommand;
 
     fn hello(&self) -> GatewayMessage {
-        GatewayMessage { message: Some(gateway_message::Message::Hello((self.0)())) }
+        GatewayMessage {
+            message: Some(gateway_message::Message::Hello((self.0)())),
+        }
     }
 
     fn not_leader(command: &GatewayCommand) -> Option<&NotLeader> {
@@ -141,7 +145,10 @@ enum StreamEnd {
     #[error("the token holds characters that a header cannot")]
     TokenForm,
     #[error("dial {address}")]
-    Dial { address: String, source: tonic::transport::Error },
+    Dial {
+        address: String,
+        source: tonic::transport::Error,
+    },
     #[error("open the stream")]
     Open(#[source] Box<Status>),
     #[error("receive")]
@@ -155,11 +162,18 @@ enum StreamEnd {
 }
 
 /// Starts the link; it runs until `stop` is cancelled or both of the handle's ends are dropped.
-pub fn dial<P: Peer + Sync>(config: LinkConfig, peer: P, stop: CancellationToken) -> Link<P::Message, P::Command> {
+pub fn dial<P: Peer + Sync>(
+    config: LinkConfig,
+    peer: P,
+    stop: CancellationToken,
+) -> Link<P::Message, P::Command> {
     let (messages, outgoing) = mpsc::channel(QUEUE);
     let (events, incoming) = mpsc::channel(QUEUE);
     tokio::spawn(run(config, peer, outgoing, events, stop));
-    Link { messages, events: incoming }
+    Link {
+        messages,
+        events: incoming,
+    }
 }
 
 async fn run<P: Peer + Sync>(
@@ -256,11 +270,18 @@ async fn open<P: Peer>(config: &LinkConfig, address: &str, peer: &P) -> Result<O
         Token::Fixed(token) => token.clone(),
         Token::File(path) => tokio::fs::read_to_string(path)
             .await
-            .map_err(|source| StreamEnd::Token { path: path.clone(), source })?,
+            .map_err(|source| StreamEnd::Token {
+                path: path.clone(),
+                source,
+            })?,
     };
-    let mut bearer = MetadataValue::try_from(format!("Bearer {}", token.trim())).map_err(|_| StreamEnd::TokenForm)?;
+    let mut bearer =
+        MetadataValue::try_from(format!("Bearer {}", token.trim())).map_err(|_| StreamEnd::TokenForm)?;
     bearer.set_sensitive(true);
-    let dialled = |source| StreamEnd::Dial { address: address.to_owned(), source };
+    let dialled = |source| StreamEnd::Dial {
+        address: address.to_owned(),
+        source,
+    };
     let channel = Endpoint::from_shared(format!("http://{address}"))
         .map_err(dialled)?
         .connect_timeout(LONGEST_PAUSE)

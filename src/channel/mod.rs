@@ -14,3 +14,25 @@ pub const PROTOCOL: u32 = 1;
 
 /// Audience of the service account tokens that peers show.
 pub const AUDIENCE: &str = "elastic-pool";
+
+/// Whether this operator leads, and else who does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LeaderState {
+    /// This process leads in `term`.
+    Leading {
+        /// The Lease's transition count.
+        term: elastic_pool_engine::ids::Term,
+    },
+    /// Somebody else leads, or nobody yet.
+    Following {
+        /// host:port of the leader's channel; empty when unknown.
+        address: String,
+        /// Highest term known.
+        term: elastic_pool_engine::ids::Term,
+    },
+}
+
+/// Name of the service account that a pool's gateways run under.
+pub fn gateway_account(pool: &str) -> String {
+    format!("{pool}-gateway")
+}
