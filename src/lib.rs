@@ -2,6 +2,7 @@
 
 pub mod channel;
 pub mod clock;
+pub mod controller;
 pub mod credentials;
 pub mod vehicle;
 

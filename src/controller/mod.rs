@@ -1,0 +1,7 @@
+//! The Kubernetes vehicle: observes groups, pools and pods, builds what is wanted, applies it, publishes status; it
+//! judges nothing about load.
+
+pub mod auth;
+#[cfg(test)]
+pub(crate) mod fake;
+pub mod leader;
