@@ -1,5 +1,6 @@
 //! elastic-pool: places sessions, grows on measured occupancy, shrinks by moving live users.
 
+pub mod api;
 pub mod channel;
 pub mod clock;
 pub mod controller;

@@ -2,6 +2,10 @@
 //! judges nothing about load.
 
 pub mod auth;
+pub mod build;
 #[cfg(test)]
 pub(crate) mod fake;
 pub mod leader;
+mod pods;
+mod shelf;
+mod status;

@@ -1,0 +1,24 @@
+//! Types of conditions, for status and for the code that sets them; it decides none.
+
+/// The group or pool serves.
+pub const READY: &str = "Ready";
+/// Something is on its way: a spawn, a drain, a rollout.
+pub const PROGRESSING: &str = "Progressing";
+/// Every routable worker reports.
+pub const REPORTS_FRESH: &str = "ReportsFresh";
+/// More workers are wanted than `max` allows (G2).
+pub const SCALING_LIMITED: &str = "ScalingLimited";
+/// Something is wrong and named; the group goes on.
+pub const DEGRADED: &str = "Degraded";
+/// The manifest cannot make a worker; the message names the field. Running workers are untouched.
+pub const TEMPLATE_INVALID: &str = "TemplateInvalid";
+/// Workers wait for room in the cluster or for quota (G4).
+pub const CAPACITY_PENDING: &str = "CapacityPending";
+/// The app cannot hand users out: the group is treated as Drain.
+pub const MOVES_UNSUPPORTED: &str = "MovesUnsupported";
+/// More workers live than `max` (C8).
+pub const ABOVE_MAX: &str = "AboveMax";
+/// The group's class is not its pool's.
+pub const POOL_CLASS_MISMATCH: &str = "PoolClassMismatch";
+/// A name of ours is taken by an object that is not ours; it is left alone.
+pub const NAME_CONFLICT: &str = "NameConflict";
