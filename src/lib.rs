@@ -3,8 +3,15 @@
 pub mod api;
 pub mod channel;
 pub mod clock;
+pub mod commander;
 pub mod controller;
 pub mod credentials;
+pub mod decide;
+pub mod gateway;
+pub mod load;
+pub mod metrics;
+pub mod monitor;
 pub mod vehicle;
+pub mod worker;
 
 pub use elastic_pool_engine as engine;

@@ -4,11 +4,10 @@ use kube::ResourceExt;
 use ring::digest;
 use serde_json::{Value, json};
 
-use super::MAX_NAME;
 use super::measures::FieldError;
-use super::pool_group::{
-    self, ContainerPort, Contract, MovesMode, PoolGroup, StreamsPolicy, TemplateContainer, Users,
-};
+use super::pool_group::{self, App, Contract, MovesMode, PoolGroup, StreamsPolicy, Users};
+use super::template::{ContainerPort, TemplateContainer};
+use super::{MAX_NAME, Pool};
 use crate::credentials::hex_encode;
 use crate::vehicle::{GroupSpec, ObjectKey};
 
@@ -111,6 +110,16 @@ pub fn group_spec(group: &PoolGroup, default_group: bool) -> Result<GroupSpec, F
         template_hash: template_hash(group),
         key,
     })
+}
+
+/// Which group of a pool takes newcomers: the one that the pool names, else the first of `groups` by name.
+///
+/// `None`: there is no group, or the pool names one that does not exist.
+pub fn default_group<'a>(pool: Option<&Pool>, groups: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    match pool.and_then(|pool| pool.spec.default_group.as_deref()) {
+        Some(named) => groups.into_iter().find(|group| *group == named),
+        None => groups.into_iter().min(),
+    }
 }
 
 /// Checks a name that pods, labels and Services are named after.
@@ -286,10 +295,16 @@ fn bytes(value: f64) -> u64 {
     value.clamp(0.0, 9e18) as u64
 }
 
-/// Hash of all that a worker is made from: the template, and how its app is reached. The same manifest gives the
-/// same hash in every version of this program that knows the same fields.
+/// Hash of all that a worker is made from: the template, and how its app is reached.
+///
+/// Fields of `spec.app` at their default do not count, so that a later version with more of them gives the same hash.
 pub fn template_hash(group: &PoolGroup) -> String {
-    let made_from = json!({"template": group.spec.template, "app": group.spec.app});
+    let mut app = json!(group.spec.app);
+    let defaults = json!(App::default());
+    if let Some(fields) = app.as_object_mut() {
+        fields.retain(|name, value| defaults.get(name) != Some(value));
+    }
+    let made_from = json!({"template": group.spec.template, "app": app});
     let mut text = String::new();
     write_sorted(&made_from, &mut text);
     let hash = digest::digest(&digest::SHA256, text.as_bytes());
@@ -409,3 +424,7 @@ fn local_env(value: Option<&Value>, field: &str) -> Result<Vec<(String, String)>
     };
     list.iter().enumerate().map(entry).collect()
 }
+
+#[cfg(test)]
+#[path = "resolve_tests.rs"]
+mod tests;
