@@ -17,7 +17,7 @@ use crate::channel::server::{AuthError, Authenticator, PeerIdentity};
 use crate::clock::Clock;
 
 /// How long a token that was found good is not asked about again.
-const REMEMBERED: Duration = Duration::from_secs(60);
+const REMEMBERED: Duration = Duration::from_mins(1);
 
 /// Tokens remembered at once; beyond it the oldest are forgotten.
 const REMEMBERED_AT_MOST: usize = 4096;

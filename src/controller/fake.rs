@@ -114,6 +114,29 @@ impl FakeApi {
             .collect()
     }
 
+    /// Objects whose path starts with `prefix` and holds `part`.
+    pub(crate) fn matching(&self, prefix: &str, part: &str) -> Vec<Value> {
+        let state = self.state.lock();
+        let paths = state
+            .objects
+            .iter()
+            .filter(|(path, _)| path.starts_with(prefix) && path.contains(part));
+        paths.map(|(_, value)| value.clone()).collect()
+    }
+
+    /// Waits until `holds`, looking again after each change; fails after 10 s.
+    pub(crate) async fn until(&self, holds: impl Fn(&Self) -> bool) {
+        let mut news = self.news.subscribe();
+        let wait = async {
+            while !holds(self) {
+                news.changed().await.unwrap();
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(10), wait)
+            .await
+            .expect("it never held");
+    }
+
     /// Puts an object as somebody else would.
     pub(crate) fn put(&self, path: &str, mut object: Value) {
         let mut state = self.state.lock();
@@ -171,7 +194,7 @@ impl FakeApi {
             (Method::GET, Some(object)) => (200, object),
             (Method::GET, None) if is_collection(&path) => list(&state, &path, &call.query),
             (Method::POST, _) => create(&mut state, &path, call, dry),
-            (Method::PATCH, None) if !call.query.contains("force=true") => {
+            (Method::PATCH, None) if !call.query.contains("force=true") || call.path.ends_with("/status") => {
                 status(404, "NotFound", "not found")
             }
             (Method::PATCH, None) => {
@@ -202,7 +225,8 @@ impl FakeApi {
                         for (version, path, kind, object) in state.log.iter().filter(|entry| entry.0 > from) {
                             seen = *version;
                             if under(&prefix, path) && selected(object, selector.as_deref()) {
-                                lines += &format!("{}\n", json!({"type": kind, "object": object}));
+                                lines += &json!({"type": kind, "object": object}).to_string();
+                                lines.push('\n');
                             }
                         }
                     }

@@ -24,7 +24,8 @@ fn pod(change: impl FnOnce(&mut Value)) -> Pod {
 fn waiting(reason: &str) -> Pod {
     pod(|pod| {
         pod["status"]["conditions"][0]["status"] = json!("False");
-        pod["status"]["containerStatuses"][1]["state"] = json!({"waiting": {"reason": reason, "message": "so it is"}});
+        pod["status"]["containerStatuses"][1]["state"] =
+            json!({"waiting": {"reason": reason, "message": "so it is"}});
     })
 }
 
@@ -35,7 +36,10 @@ fn a_ready_pod_is_told_whole() {
         fact,
         WorkerFact {
             birth: Birth((1 << 40) + 1),
-            group: ObjectKey { namespace: "shop".to_owned(), name: "blue".to_owned() },
+            group: ObjectKey {
+                namespace: "shop".to_owned(),
+                name: "blue".to_owned()
+            },
             name: "blue-abcde".to_owned(),
             pod_uid: "pod-uid".to_owned(),
             ready: true,
@@ -54,9 +58,18 @@ fn a_ready_pod_is_told_whole() {
 
 #[test]
 fn a_pod_that_no_group_controls_is_no_worker() {
-    assert_eq!(worker_fact(&pod(|pod| pod["metadata"]["ownerReferences"] = json!([]))), None);
-    assert_eq!(worker_fact(&pod(|pod| pod["metadata"]["ownerReferences"][0]["kind"] = json!("ReplicaSet"))), None);
-    let foreign = |pod: &mut Value| pod["metadata"]["ownerReferences"][0]["apiVersion"] = json!("elasticpool.devil/v1");
+    assert_eq!(
+        worker_fact(&pod(|pod| pod["metadata"]["ownerReferences"] = json!([]))),
+        None
+    );
+    assert_eq!(
+        worker_fact(&pod(
+            |pod| pod["metadata"]["ownerReferences"][0]["kind"] = json!("ReplicaSet")
+        )),
+        None
+    );
+    let foreign =
+        |pod: &mut Value| pod["metadata"]["ownerReferences"][0]["apiVersion"] = json!("elasticpool.devil/v1");
     assert_eq!(worker_fact(&pod(foreign)), None);
     let unreadable = |pod: &mut Value| pod["metadata"]["labels"]["elasticpool.dev/birth"] = json!("-1");
     assert_eq!(worker_fact(&pod(unreadable)), None);
@@ -70,9 +83,17 @@ fn a_lack_of_room_and_a_mistake_are_told_apart() {
     });
     let no_room = SpawnFailure::NoCapacity("0/2 nodes are available".to_owned());
     assert_eq!(worker_fact(&unschedulable).unwrap().failure, Some(no_room));
-    for reason in ["ImagePullBackOff", "ErrImagePull", "CrashLoopBackOff", "CreateContainerConfigError"] {
+    for reason in [
+        "ImagePullBackOff",
+        "ErrImagePull",
+        "CrashLoopBackOff",
+        "CreateContainerConfigError",
+    ] {
         let text = format!("container web: {reason}: so it is");
-        assert_eq!(worker_fact(&waiting(reason)).unwrap().failure, Some(SpawnFailure::Mistake(text)));
+        assert_eq!(
+            worker_fact(&waiting(reason)).unwrap().failure,
+            Some(SpawnFailure::Mistake(text))
+        );
     }
     assert_eq!(worker_fact(&waiting("ContainerCreating")).unwrap().failure, None);
 }
@@ -84,7 +105,10 @@ fn an_ended_pod_says_why_and_that_it_ended() {
     });
     let fact = worker_fact(&ended).unwrap();
     assert!(fact.finished && !fact.ready);
-    assert_eq!(fact.failure, Some(SpawnFailure::NoCapacity("OutOfcpu: not enough cpu".to_owned())));
+    assert_eq!(
+        fact.failure,
+        Some(SpawnFailure::NoCapacity("OutOfcpu: not enough cpu".to_owned()))
+    );
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::api::status::{Condition, ConditionStatus, Decision, MAX_CONDITIONS, MAX_DECISIONS, PoolGroupStatus};
+use crate::api::status::{
+    Condition, ConditionStatus, Decision, MAX_CONDITIONS, MAX_DECISIONS, PoolGroupStatus,
+};
 use crate::vehicle::{ConditionView, GroupView};
 
 /// Figures are written at most this often.
@@ -47,6 +49,17 @@ pub(crate) fn group_status(
     status.observed_generation = generation;
     let theirs = view.map(|view| view.conditions.as_slice()).unwrap_or_default();
     status.conditions = conditions(&previous.conditions, &[own, theirs].concat(), generation, now);
+    if view.is_none() {
+        // A new leader's commander has not spoken yet: what its predecessor said stays.
+        let said = |kind: &str| own.iter().any(|view| view.kind == kind);
+        status
+            .conditions
+            .extend(previous.conditions.iter().filter(|old| !said(&old.kind)).cloned());
+        status
+            .conditions
+            .sort_by(|left, right| left.kind.cmp(&right.kind));
+        status.conditions.truncate(MAX_CONDITIONS);
+    }
     if let Some(view) = view {
         status.workers = view.workers;
         status.ready_workers = view.ready_workers;
@@ -79,13 +92,16 @@ pub(crate) fn conditions(
             Some(false) => ConditionStatus::False,
             None => ConditionStatus::Unknown,
         };
-        let before = previous.iter().find(|condition| condition.kind == view.kind && condition.status == status);
+        let before = previous
+            .iter()
+            .find(|condition| condition.kind == view.kind && condition.status == status);
         all.push(Condition {
             kind: view.kind.clone(),
             status,
             reason: word(&view.reason),
             message: sentence(&view.message),
-            last_transition_time: before.map_or_else(|| now.to_owned(), |before| before.last_transition_time.clone()),
+            last_transition_time: before
+                .map_or_else(|| now.to_owned(), |before| before.last_transition_time.clone()),
             observed_generation: generation,
         });
     }
@@ -111,19 +127,35 @@ fn decisions(previous: &[Decision], view: &GroupView) -> Vec<Decision> {
 }
 
 fn word(text: &str) -> String {
-    let word: String = text.chars().filter(char::is_ascii_alphanumeric).take(LONGEST_WORD).collect();
-    if word.is_empty() { "Unknown".to_owned() } else { word }
+    let word: String = text
+        .chars()
+        .filter(char::is_ascii_alphanumeric)
+        .take(LONGEST_WORD)
+        .collect();
+    if word.is_empty() {
+        "Unknown".to_owned()
+    } else {
+        word
+    }
 }
 
 fn sentence(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(LONGEST_SENTENCE).collect()
+    text.chars()
+        .filter(|c| !c.is_control())
+        .take(LONGEST_SENTENCE)
+        .collect()
 }
 
 /// When `next` is to be written over `published`, which was written at `written` (absent: not by this process).
 ///
 /// Conditions, workers and the generation count at once; users and points at most every 30 s, points only after a
 /// change of 5. Digits in a message are figures too: they alone cause no write.
-pub(crate) fn due(published: &PoolGroupStatus, written: Option<Duration>, next: &PoolGroupStatus, now: Duration) -> Due {
+pub(crate) fn due(
+    published: &PoolGroupStatus,
+    written: Option<Duration>,
+    next: &PoolGroupStatus,
+    now: Duration,
+) -> Due {
     if signals(published) != signals(next) {
         return Due::Now;
     }
@@ -141,17 +173,45 @@ pub(crate) fn due(published: &PoolGroupStatus, written: Option<Duration>, next: 
     }
 }
 
+/// Generation, counts of workers, reception, conditions without their messages.
+type Signals<'a> = (
+    Option<i64>,
+    [u32; 4],
+    &'a str,
+    Vec<(&'a str, ConditionStatus, &'a str)>,
+);
+
 /// What a reader wants to see at once.
-fn signals(status: &PoolGroupStatus) -> (Option<i64>, [u32; 4], &str, Vec<(&str, ConditionStatus, &str)>) {
+fn signals(status: &PoolGroupStatus) -> Signals<'_> {
     let conditions = status.conditions.iter();
-    let conditions = conditions.map(|condition| (condition.kind.as_str(), condition.status, condition.reason.as_str()));
-    let workers = [status.workers, status.ready_workers, status.desired_workers, status.outdated_workers];
-    (status.observed_generation, workers, &status.reception, conditions.collect())
+    let conditions = conditions.map(|condition| {
+        (
+            condition.kind.as_str(),
+            condition.status,
+            condition.reason.as_str(),
+        )
+    });
+    let workers = [
+        status.workers,
+        status.ready_workers,
+        status.desired_workers,
+        status.outdated_workers,
+    ];
+    (
+        status.observed_generation,
+        workers,
+        &status.reception,
+        conditions.collect(),
+    )
 }
 
 fn messages(status: &PoolGroupStatus) -> Vec<String> {
     let letters = |text: &str| text.chars().filter(|c| !c.is_ascii_digit()).collect();
-    status.conditions.iter().map(|condition| letters(&condition.message)).collect()
+    status
+        .conditions
+        .iter()
+        .map(|condition| letters(&condition.message))
+        .collect()
 }
 
 #[cfg(test)]

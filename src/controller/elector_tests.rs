@@ -130,7 +130,7 @@ async fn a_leader_without_a_confirmed_renewal_is_not_valid_after_the_deadline() 
     let until = Duration::from_millis(elector.valid_until.load(Ordering::Acquire));
     api.hook(|_| Some(status(403, "Forbidden", "quota")));
     elector.renew().await.unwrap();
-    assert!(leadership.valid(until - Duration::from_millis(1)));
+    assert!(leadership.valid(until.saturating_sub(Duration::from_millis(1))));
     assert!(!leadership.valid(until), "a refused renewal prolongs nothing");
     assert!(
         until < elector.clock.now() + elector.config.lease_duration,
