@@ -173,7 +173,9 @@ fn every_rule_has_a_message_that_names_its_field() {
 fn yaml_files(folder: &str) -> Vec<PathBuf> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(folder);
     let entries = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let mut files: Vec<_> = entries.map(|entry| entry.expect("a readable entry").path()).collect();
+    let mut files: Vec<_> = entries
+        .map(|entry| entry.expect("a readable entry").path())
+        .collect();
     files.retain(|file| file.extension().is_some_and(|extension| extension == "yaml"));
     files.sort();
     assert!(!files.is_empty(), "{} holds no YAML", folder.display());
