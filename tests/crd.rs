@@ -2,11 +2,14 @@
 
 use std::path::PathBuf;
 
+use clap::Parser;
+use elastic_pool::agent::AgentArgs;
 use elastic_pool::api::pool::SecretName;
-use elastic_pool::api::{self, manifest, resolve};
-use elastic_pool::controller::build::{OperatorEnv, worker_pod};
+use elastic_pool::api::{self, Pool, PoolGroup, manifest, resolve};
+use elastic_pool::controller::build::{OperatorEnv, gateway_deployment, worker_pod};
 use elastic_pool::engine::ids::Birth;
-use serde_json::Value;
+use elastic_pool::gateway::GatewayArgs;
+use serde_json::{Value, json};
 
 /// Client-side `kubectl apply` keeps the whole object in an annotation of at most this size.
 const MOST_BYTES: usize = 256 * 1024;
@@ -182,9 +185,8 @@ fn yaml_files(folder: &str) -> Vec<PathBuf> {
     files
 }
 
-#[test]
-fn every_sample_makes_workers() {
-    let env = OperatorEnv {
+fn env() -> OperatorEnv {
+    OperatorEnv {
         image: "example/elastic-pool:1".to_owned(),
         pull_policy: "IfNotPresent".to_owned(),
         pull_secrets: vec![SecretName {
@@ -193,7 +195,12 @@ fn every_sample_makes_workers() {
         channel: "elastic-pool-channel.system.svc:7443".to_owned(),
         agent_resources: None,
         gateway_resources: None,
-    };
+    }
+}
+
+#[test]
+fn every_sample_makes_workers() {
+    let env = env();
     let mut files = yaml_files("manifests/samples");
     files.push(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/cluster/good.yaml"));
     for file in files {
@@ -255,4 +262,65 @@ fn what_kubectl_refuses_a_local_run_refuses_too_by_the_same_field() {
             "{name}: {refusal:?} does not name {theirs}"
         );
     }
+}
+
+/// The two subcommands that the operator starts in pods.
+#[derive(Parser)]
+enum Started {
+    Agent(AgentArgs),
+    Gateway(GatewayArgs),
+}
+
+/// Reads a container's arguments as the program would in its pod.
+fn started(container: &Value) -> Started {
+    let args = container["args"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str);
+    let args = ["elastic-pool"].into_iter().chain(args).chain(["--pod-uid", "u"]);
+    Started::try_parse_from(args).unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn agents_and_gateways_understand_how_they_are_started() {
+    let group: PoolGroup = serde_json::from_value(json!({
+        "apiVersion": "elasticpool.dev/v1alpha1",
+        "kind": "PoolGroup",
+        "metadata": {"name": "shop-blue", "namespace": "shop"},
+        "spec": {
+            "pool": "shop",
+            "app": {"contractPort": 9000},
+            "template": {"spec": {"containers": [{"name": "app", "ports": [{"containerPort": 8080}]}]}},
+        },
+    }))
+    .unwrap();
+    let pod = worker_pod(&group, Birth(1), "w", &env()).unwrap();
+    let Started::Agent(agent) = started(&pod["spec"]["initContainers"][0]) else {
+        panic!("no agent")
+    };
+    assert_eq!(
+        (agent.app_port, agent.contract_port, agent.app_container.as_str()),
+        (8080, Some(9000), "app")
+    );
+    assert_eq!((agent.drain_grace, agent.channel), (135, env().channel));
+    let pool: Pool = serde_json::from_value(json!({
+        "apiVersion": "elasticpool.dev/v1alpha1",
+        "kind": "Pool",
+        "metadata": {"name": "shop", "namespace": "shop"},
+        "spec": {
+            "gateway": {"trustedProxies": ["10.0.0.0/8", "fd00::/8"]},
+            "cookie": {"name": "shop", "secure": "Never"},
+        },
+    }))
+    .unwrap();
+    let deployment = gateway_deployment(&pool, &env());
+    let Started::Gateway(gateway) = started(&deployment["spec"]["template"]["spec"]["containers"][0]) else {
+        panic!("no gateway")
+    };
+    assert_eq!(
+        (gateway.pool.as_str(), gateway.cookie_name.as_str()),
+        ("shop/shop", "shop")
+    );
+    assert_eq!(gateway.trusted_proxies.len(), 2);
 }
