@@ -4,8 +4,17 @@ pub mod agent;
 pub mod api;
 pub mod channel;
 pub mod clock;
+pub mod commander;
 pub mod controller;
 pub mod credentials;
+pub mod decide;
+pub mod gateway;
+pub mod load;
+pub mod metrics;
+pub mod monitor;
+pub mod operator;
+pub mod telemetry;
 pub mod vehicle;
+pub mod worker;
 
 pub use elastic_pool_engine as engine;

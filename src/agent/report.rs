@@ -28,7 +28,9 @@ pub(crate) async fn tick(shared: Arc<Shared>, stop: CancellationToken) {
     let mut sequence = 0;
     let mut due = shared.now();
     loop {
-        let wait = due.saturating_sub(shared.now());
+        // A Welcome may have shortened the interval since `due` was set.
+        let interval = shared.lock().orders.interval;
+        let wait = due.saturating_sub(shared.now()).min(interval);
         let asked = tokio::select! {
             () = stop.cancelled() => return,
             () = shared.report_now.notified() => true,
@@ -83,6 +85,11 @@ fn sweep(shared: &Shared) {
         let inner = &mut *guard;
         if inner.fence.sweep(now) {
             shared.mark_dirty(inner);
+        }
+        if inner.closed_since.is_some() && inner.fence.living() == 0 && !inner.is_empty(now) {
+            // The last user has gone: only a list asked for from now on can say so (L7).
+            inner.ask_list = true;
+            shared.ask_app.notify_one();
         }
         if inner.app.compared && inner.users_by_traffic() {
             let timeout = inner.orders.session_timeout;

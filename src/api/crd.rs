@@ -33,8 +33,7 @@ pub fn crds_yaml() -> String {
     crds()
         .iter()
         .filter_map(|crd| crd_yaml(crd).ok())
-        .map(|text| format!("---\n{text}"))
-        .collect()
+        .fold(String::new(), |all, text| all + "---\n" + &text)
 }
 
 /// One definition as YAML, without a leading `---`.

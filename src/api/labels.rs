@@ -16,13 +16,20 @@ pub const BIRTH: &str = "elasticpool.dev/birth";
 /// Label: the group whose disruption budget counts this pod; taken off when it may be evicted at once.
 pub const BUDGET: &str = "elasticpool.dev/budget";
 
+/// Label: which part of us an object is; selectors use it, since templates cannot set it.
+pub const COMPONENT: &str = "elasticpool.dev/component";
+/// Value of [`COMPONENT`] and [`APP_COMPONENT`] on a worker's pod.
+pub const WORKER: &str = "worker";
+/// Value of [`COMPONENT`] and [`APP_COMPONENT`] on all of a pool's gateway.
+pub const GATEWAY: &str = "gateway";
+
 /// Annotation: hash of the template that a worker was made from.
 pub const TEMPLATE_HASH: &str = "elasticpool.dev/template-hash";
 /// Annotation of a Pool that was made because its groups named it: it goes with the last of them.
 pub const IMPLICIT: &str = "elasticpool.dev/implicit";
 /// Annotation of cluster-autoscaler; set on workers unless the template does.
 pub const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
-/// Annotation that tells kubectl which container is meant.
+/// Annotation that tells kubectl which container is meant: on workers always the app's.
 pub const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
 /// Kubernetes' recommended label: the application.
@@ -60,6 +67,10 @@ pub const IDENTITY_VOLUME: &str = "elastic-pool-identity";
 pub const TOKEN_DIR: &str = "/var/run/elastic-pool";
 /// Where [`STATE_VOLUME`] is mounted.
 pub const STATE_DIR: &str = "/var/lib/elastic-pool";
+/// User and group of the agent; no container of the template may run as it.
+pub const AGENT_UID: i64 = 65533;
+/// User and group of a gateway.
+pub const GATEWAY_UID: i64 = 65532;
 /// Where [`IDENTITY_VOLUME`] is mounted.
 pub const IDENTITY_DIR: &str = "/var/run/secrets/elastic-pool";
 /// Environment variable that tells the app where its token file is.
@@ -81,7 +92,7 @@ pub const POOL_KEY: &str = "pool-key";
 /// Key in the tickets' Secret: ownership tickets are made with it.
 pub const TICKET_KEY: &str = "ticket-key";
 
-/// Name of a pool's gateway: Deployment, Service, ServiceAccount, PodDisruptionBudget and Secret.
+/// Name of a pool's gateway: Deployment, ServiceAccount, PodDisruptionBudget and Secret. Its Service has the pool's.
 pub fn gateway_name(pool: &str) -> String {
     format!("{pool}-gateway")
 }

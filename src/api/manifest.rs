@@ -25,13 +25,15 @@ pub enum ManifestError {
     #[error("no YAML: {0}")]
     Yaml(String),
     /// An object does not have the form of its kind.
-    #[error("{kind} {name}: {message}")]
+    #[error("{kind} {name}: {field}: {message}")]
     Shape {
         /// Its kind.
         kind: String,
         /// Its name.
         name: String,
-        /// What is wrong, with the field.
+        /// Path of the field, or of the object that lacks one.
+        field: String,
+        /// What is wrong.
         message: String,
     },
     /// A field that cannot be used.
@@ -77,9 +79,9 @@ pub fn read(text: &str) -> Result<Manifests, ManifestError> {
                 error,
             });
         } else if kind == "Pool" {
-            manifests.pools.push(strict(document, &kind)?);
+            manifests.pools.push(strict(&document, &kind)?);
         } else {
-            manifests.groups.push(strict(document, &kind)?);
+            manifests.groups.push(strict(&document, &kind)?);
         }
     }
     Ok(manifests)
@@ -93,16 +95,18 @@ fn name_of(document: &Value) -> String {
 }
 
 /// Reads one object and refuses what its type does not know.
-fn strict<T: DeserializeOwned + Serialize>(document: Value, kind: &str) -> Result<T, ManifestError> {
-    let (kind, name) = (kind.to_owned(), name_of(&document));
-    let shape = |error: serde_json::Error| ManifestError::Shape {
+fn strict<T: DeserializeOwned + Serialize>(document: &Value, kind: &str) -> Result<T, ManifestError> {
+    let (kind, name) = (kind.to_owned(), name_of(document));
+    let shape = |field: String, message: String| ManifestError::Shape {
         kind: kind.clone(),
         name: name.clone(),
-        message: error.to_string(),
+        field,
+        message,
     };
-    let object: T = serde_json::from_value(document.clone()).map_err(shape)?;
-    let known = serde_json::to_value(&object).map_err(shape)?;
-    match unknown(&document, &known) {
+    let object: T = serde_path_to_error::deserialize(document)
+        .map_err(|error| shape(error.path().to_string(), error.inner().to_string()))?;
+    let known = serde_json::to_value(&object).map_err(|error| shape(".".to_owned(), error.to_string()))?;
+    match unknown(document, &known) {
         None => Ok(object),
         Some(field) => {
             let error = FieldError::new(field, "unknown field", "take it out, or mend its name");
@@ -165,7 +169,7 @@ spec:
     #[test]
     fn groups_pools_and_others_are_told_apart() {
         let text = format!(
-            "{GROUP}---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: shop}}\n---\napiVersion: elasticpool.dev/v1alpha1\nkind: Pool\nmetadata: {{name: shop}}\n---\n"
+            "{GROUP}---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: shop}}\n---\napiVersion: elasticpool.dev/v1alpha1\nkind: Pool\nmetadata: {{name: shop}}\nspec: {{}}\n---\n"
         );
         let read = read(&text).unwrap();
         assert_eq!((read.groups.len(), read.pools.len()), (1, 1));
@@ -201,6 +205,13 @@ spec:
                 .unwrap_err()
                 .contains("no YAML")
         );
-        assert!(case("  pool: shop\n", "").unwrap_err().contains("pool"));
+        assert_eq!(
+            case("  pool: shop\n", ""),
+            Err("PoolGroup shop-blue: spec: missing field `pool`".into())
+        );
+        assert_eq!(
+            case("containerPort: 8080", "containerPort: 70000"),
+            Err("PoolGroup shop-blue: spec.template.spec.containers[0].ports[0].containerPort: invalid value: integer `70000`, expected u16".into())
+        );
     }
 }

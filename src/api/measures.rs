@@ -72,8 +72,8 @@ impl DurationText {
             let one = match &rest[..unit] {
                 "ms" => Duration::from_millis(1),
                 "s" => Duration::from_secs(1),
-                "m" => Duration::from_secs(60),
-                "h" => Duration::from_secs(3600),
+                "m" => Duration::from_mins(1),
+                "h" => Duration::from_hours(1),
                 _ => return None,
             };
             total += one * number;

@@ -9,6 +9,7 @@ pub mod pool;
 pub mod pool_group;
 pub mod resolve;
 pub mod status;
+pub mod template;
 
 pub use crd::{crd_yaml, crds, crds_yaml};
 pub use measures::{DurationText, FieldError, Quantity};

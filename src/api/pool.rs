@@ -1,13 +1,18 @@
 //! Pool: the groups that serve one application behind one gateway; types only.
 
+#![allow(
+    clippy::duplicated_attributes,
+    reason = "several printer columns have one type"
+)]
+
 use std::collections::BTreeMap;
 
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::pool_group::Resources;
 use super::status::Condition;
+use super::template::Resources;
 
 /// What the gateway of an application is like. A group whose pool does not exist gets one with defaults.
 #[derive(CustomResource, Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -65,6 +70,8 @@ pub struct PoolSpec {
     pub class: String,
     /// The pods that clients talk to.
     pub gateway: Gateway,
+    /// The cookie that keeps a client at its worker.
+    pub cookie: Cookie,
     /// Group that takes newcomers; with one group in the pool, that one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 50))]
@@ -76,6 +83,7 @@ impl Default for PoolSpec {
         Self {
             class: super::DEFAULT_CLASS.to_owned(),
             gateway: Gateway::default(),
+            cookie: Cookie::default(),
             default_group: None,
         }
     }
@@ -97,6 +105,10 @@ pub struct Gateway {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub image_pull_secrets: Vec<SecretName>,
+    /// Networks (CIDR) of proxies whose X-Forwarded-* headers are believed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"), inner(length(min = 2, max = 43)))]
+    pub trusted_proxies: Vec<String>,
 }
 
 impl Default for Gateway {
@@ -106,6 +118,7 @@ impl Default for Gateway {
             service: GatewayService::default(),
             resources: None,
             image_pull_secrets: Vec::new(),
+            trusted_proxies: Vec::new(),
         }
     }
 }
@@ -152,6 +165,49 @@ impl ServiceType {
             Self::LoadBalancer => "LoadBalancer",
         }
     }
+}
+
+/// The cookie that keeps a client at its worker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Cookie {
+    /// Its name; with the prefix __Host- where it is Secure.
+    #[schemars(length(min = 1, max = 64), regex(pattern = "^[A-Za-z0-9_-]+$"))]
+    pub name: String,
+    /// SameSite attribute.
+    pub same_site: SameSite,
+    /// Secure attribute. Auto: where a trusted proxy says that the client came by https.
+    pub secure: Secure,
+}
+
+impl Default for Cookie {
+    fn default() -> Self {
+        Self {
+            name: "pool-affinity".to_owned(),
+            same_site: SameSite::default(),
+            secure: Secure::default(),
+        }
+    }
+}
+
+/// SameSite attribute of a cookie.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum SameSite {
+    /// Sent along on navigation from other sites.
+    #[default]
+    Lax,
+}
+
+/// When a cookie is Secure.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Secure {
+    /// Where a trusted proxy says that the client came by https.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
 }
 
 /// What the operator knows of a pool's gateway.

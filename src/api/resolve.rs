@@ -4,11 +4,10 @@ use kube::ResourceExt;
 use ring::digest;
 use serde_json::{Value, json};
 
-use super::MAX_NAME;
 use super::measures::FieldError;
-use super::pool_group::{
-    self, ContainerPort, Contract, MovesMode, PoolGroup, StreamsPolicy, TemplateContainer, Users,
-};
+use super::pool_group::{self, App, Contract, MovesMode, PoolGroup, StreamsPolicy, Users};
+use super::template::{ContainerPort, TemplateContainer};
+use super::{MAX_NAME, Pool};
 use crate::credentials::hex_encode;
 use crate::vehicle::{GroupSpec, ObjectKey};
 
@@ -113,6 +112,16 @@ pub fn group_spec(group: &PoolGroup, default_group: bool) -> Result<GroupSpec, F
     })
 }
 
+/// Which group of a pool takes newcomers: the one that the pool names, else the first of `groups` by name.
+///
+/// `None`: there is no group, or the pool names one that does not exist.
+pub fn default_group<'a>(pool: Option<&Pool>, groups: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    match pool.and_then(|pool| pool.spec.default_group.as_deref()) {
+        Some(named) => groups.into_iter().find(|group| *group == named),
+        None => groups.into_iter().min(),
+    }
+}
+
 /// Checks a name that pods, labels and Services are named after.
 fn check_name(field: &str, name: &str) -> Result<(), FieldError> {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
@@ -199,6 +208,7 @@ pub fn app_target(group: &PoolGroup) -> Result<AppTarget, FieldError> {
         })?,
         None => 0,
     };
+    check_unique(containers)?;
     let container = containers
         .get(index)
         .ok_or_else(|| FieldError::absent("spec.template.spec.containers", "write at least one container"))?;
@@ -213,6 +223,23 @@ pub fn app_target(group: &PoolGroup) -> Result<AppTarget, FieldError> {
         contract: app.contract == Contract::Auto,
         contract_port: app.contract_port.unwrap_or(port),
     })
+}
+
+fn check_unique(containers: &[TemplateContainer]) -> Result<(), FieldError> {
+    for (at, container) in containers.iter().enumerate() {
+        if containers[..at]
+            .iter()
+            .any(|earlier| earlier.name == container.name)
+        {
+            let field = format!("spec.template.spec.containers[{at}].name");
+            return Err(FieldError::new(
+                field,
+                &container.name,
+                "write another name: this one is taken",
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn names(containers: &[TemplateContainer]) -> String {
@@ -286,10 +313,16 @@ fn bytes(value: f64) -> u64 {
     value.clamp(0.0, 9e18) as u64
 }
 
-/// Hash of all that a worker is made from: the template, and how its app is reached. The same manifest gives the
-/// same hash in every version of this program that knows the same fields.
+/// Hash of all that a worker is made from: the template, and how its app is reached.
+///
+/// Fields of `spec.app` at their default do not count, so that a later version with more of them gives the same hash.
 pub fn template_hash(group: &PoolGroup) -> String {
-    let made_from = json!({"template": group.spec.template, "app": group.spec.app});
+    let mut app = json!(group.spec.app);
+    let defaults = json!(App::default());
+    if let Some(fields) = app.as_object_mut() {
+        fields.retain(|name, value| defaults.get(name) != Some(value));
+    }
+    let made_from = json!({"template": group.spec.template, "app": app});
     let mut text = String::new();
     write_sorted(&made_from, &mut text);
     let hash = digest::digest(&digest::SHA256, text.as_bytes());
@@ -409,3 +442,7 @@ fn local_env(value: Option<&Value>, field: &str) -> Result<Vec<(String, String)>
     };
     list.iter().enumerate().map(entry).collect()
 }
+
+#[cfg(test)]
+#[path = "resolve_tests.rs"]
+mod tests;

@@ -31,3 +31,8 @@ pub enum LeaderState {
         term: elastic_pool_engine::ids::Term,
     },
 }
+
+/// Name of the service account that a pool's gateways run under.
+pub fn gateway_account(pool: &str) -> String {
+    format!("{pool}-gateway")
+}

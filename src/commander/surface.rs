@@ -1,6 +1,7 @@
 //! The surface of one pool: client id to user, user to worker; it holds what was decided and decides nothing.
 
 use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
 
 use elastic_pool_engine::forward::Forwards;
 use elastic_pool_engine::ids::{Birth, ClientId, Epoch, UserId};
@@ -19,6 +20,8 @@ pub struct Resident {
     pub clients: Vec<ClientId>,
     /// U1: cumulative, kept over moves.
     pub consumption: Forwards,
+    /// When a gateway last told of a request of his.
+    pub active_at: Option<Duration>,
 }
 
 /// Who lives where. Every change marks its user, so that gateways hear of it.
@@ -75,17 +78,31 @@ impl Surface {
     /// Names the owner of a user under `epoch`. An epoch that is not above the present one changes nothing
     /// and answers false (V8).
     pub fn settle(&mut self, user: &UserId, owner: Birth, epoch: Epoch) -> bool {
-        if self.users.get(user).is_some_and(|resident| resident.epoch >= epoch) {
+        if self
+            .users
+            .get(user)
+            .is_some_and(|resident| resident.epoch >= epoch)
+        {
             return false;
         }
-        let (clients, consumption) = match self.users.remove(user) {
+        let resident = match self.users.remove(user) {
             Some(before) => {
                 self.unlist(user, before.owner);
-                (before.clients, before.consumption)
+                Resident {
+                    owner,
+                    epoch,
+                    ..before
+                }
             }
-            None => (Vec::new(), Forwards::default()),
+            None => Resident {
+                owner,
+                epoch,
+                clients: Vec::new(),
+                consumption: Forwards::default(),
+                active_at: None,
+            },
         };
-        self.users.insert(user.clone(), Resident { owner, epoch, clients, consumption });
+        self.users.insert(user.clone(), resident);
         self.by_worker.entry(owner).or_default().insert(user.clone());
         self.version = self.version.max(epoch);
         self.changed.insert(user.clone());
@@ -111,7 +128,9 @@ impl Surface {
 
     /// L5: `client` is a guest again; nobody else is touched.
     pub fn unbind(&mut self, client: ClientId) {
-        let Some(user) = self.clients.remove(&client) else { return };
+        let Some(user) = self.clients.remove(&client) else {
+            return;
+        };
         if let Some(resident) = self.users.get_mut(&user) {
             resident.clients.retain(|bound| *bound != client);
             self.changed.insert(user);
@@ -130,9 +149,12 @@ impl Surface {
     }
 
     /// U1: adds to a user's consumption; nobody hears of it.
-    pub fn consume(&mut self, user: &UserId, more: Forwards) {
+    pub fn consume(&mut self, user: &UserId, more: Forwards, now: Duration) {
         if let Some(resident) = self.users.get_mut(user) {
             resident.consumption.add(more);
+            if more.requests > 0 {
+                resident.active_at = Some(now);
+            }
         }
     }
 
@@ -190,7 +212,15 @@ mod tests {
     fn consumption_survives_a_move() {
         let mut surface = Surface::default();
         surface.settle(&user("alice"), Birth(1), Epoch(1));
-        surface.consume(&user("alice"), Forwards { requests: 3, errors: 0, seconds: 0.5 });
+        surface.consume(
+            &user("alice"),
+            Forwards {
+                requests: 3,
+                errors: 0,
+                seconds: 0.5,
+            },
+            Duration::ZERO,
+        );
         surface.settle(&user("alice"), Birth(2), Epoch(2));
         assert_eq!(surface.get(&user("alice")).unwrap().consumption.requests, 3);
     }
@@ -202,7 +232,10 @@ mod tests {
         for n in 0..40 {
             surface.bind(ClientId([n; 16]), &user("alice"));
         }
-        assert_eq!(surface.get(&user("alice")).unwrap().clients.len(), CLIENTS_PER_USER);
+        assert_eq!(
+            surface.get(&user("alice")).unwrap().clients.len(),
+            CLIENTS_PER_USER
+        );
         assert_eq!(surface.user_of(ClientId([0; 16])), None);
         assert_eq!(surface.user_of(ClientId([39; 16])), Some(&user("alice")));
     }

@@ -2,6 +2,8 @@
 //!
 //! [`kube`](crate::controller) runs pods, [`local`] runs processes. Both converge on [`Desired`] and report [`Fact`]s.
 
+pub mod local;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

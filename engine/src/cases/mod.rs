@@ -1,1 +1,87 @@
 //! Decision cases: reads one JSON line, asks the engine, gives the answer as JSON; no files, no printing.
+
+mod answer;
+mod check;
+mod field;
+mod input;
+
+use serde_json::{Map, Value};
+use thiserror::Error;
+
+use field::Field;
+
+pub use check::Mismatch;
+
+/// What is wrong with a case line.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum CaseError {
+    /// The line is no JSON.
+    #[error("not JSON: {0}; a case is one object a line: {{\"name\", \"category\", \"input\", \"expect\"}}")]
+    Json(String),
+    /// A field is missing or has an impossible value.
+    #[error("{path} is {found}, must be {wanted}")]
+    Field {
+        /// Where, as in `input.workers[1].occupancy`.
+        path: String,
+        /// What stands there.
+        found: String,
+        /// What would be right.
+        wanted: String,
+    },
+}
+
+/// One case of `tests/cases`, read and checked.
+#[derive(Clone, Debug)]
+pub struct Case {
+    name: String,
+    question: answer::Question,
+    scene: input::Scene,
+    expect: Option<Map<String, Value>>,
+}
+
+impl Case {
+    /// Reads a line.
+    pub fn parse(line: &str) -> Result<Self, CaseError> {
+        let value: Value =
+            serde_json::from_str(&field::quote_specials(line)).map_err(|e| CaseError::Json(e.to_string()))?;
+        let case = Field::root(&value);
+        case.object()?;
+        let input = case.get("input");
+        let expect = case.get("expect");
+        Ok(Self {
+            name: case.get("name").text()?.to_owned(),
+            question: answer::Question::read(&case)?,
+            scene: input::Scene::read(&input)?,
+            expect: expect
+                .optional()
+                .map(|expect| expect.object().cloned())
+                .transpose()?,
+        })
+    }
+
+    /// The case's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The answer: `name`, what the question asks for, and `because`.
+    pub fn answer(&self) -> Map<String, Value> {
+        let mut answer = Map::new();
+        answer.insert("name".to_owned(), self.name.clone().into());
+        answer.append(&mut answer::answer(&self.question, &self.scene));
+        answer
+    }
+
+    /// Where `answer` differs from what the case expects; empty when it passes, or expects nothing.
+    pub fn check(&self, answer: &Map<String, Value>) -> Vec<Mismatch> {
+        self.expect
+            .as_ref()
+            .map(|expect| check::mismatches(expect, answer))
+            .unwrap_or_default()
+    }
+
+    /// Whether the case says what it expects.
+    pub fn expects(&self) -> bool {
+        self.expect.is_some()
+    }
+}

@@ -1,0 +1,59 @@
+# `make` lists the targets. Each does its own set-up; nothing but Rust, Go, Python 3 and Debian's packages is assumed.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help build check test test-long generate demo demo-down local bench deny image clean
+# Nothing here is built twice at the same time: cargo has its own parallelism.
+.NOTPARALLEL:
+
+TOOLS_PATH := $(shell scripts/tools.sh path)
+export PATH := $(TOOLS_PATH):$(PATH)
+FILE ?= manifests/samples/shop.yaml
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+
+build: ## the binaries, for development
+	scripts/tools.sh base
+	cargo build --locked --bins
+
+check: ## the quick part: format, lints, licences, chart, drift of generated files, fast tests
+	scripts/tools.sh base nextest helm
+	scripts/check.sh
+	cargo nextest run --workspace --locked -E 'not binary(cluster)'
+
+test: ## all tests, those on a real cluster too; prints the stages' times and ends with the runner's summaries
+	scripts/test.sh
+
+test-long: ## the tests that take too long for `make test` (those marked ignored)
+	scripts/test.sh --long
+
+generate: ## write CRDs, chart copies, install manifest and chart snapshots anew
+	scripts/tools.sh base helm
+	scripts/generate.sh
+
+demo: ## a real cluster, the chart, the samples and live users; leaves it up (DEMO_CLUSTER=own|kind|current, own where it is not said)
+	scripts/demo.sh up
+
+demo-down: ## remove all that the demo made
+	scripts/demo.sh down
+
+local: ## the sample group as processes, without Kubernetes; Ctrl-C ends all (FILE=manifest)
+	scripts/tools.sh base
+	cargo build --locked --bin elastic-pool
+	exec cargo run --quiet --locked --bin elastic-pool -- local -f $(FILE)
+
+bench: ## measure; prints lines `figure NAME VALUE UNIT`
+	scripts/tools.sh base
+	scripts/bench.sh
+
+deny: ## licences, bans, sources and advisories by cargo-deny (builds it first)
+	scripts/tools.sh deny
+	scripts/deny.sh
+
+image: ## the image's archive from the static binary
+	scripts/tools.sh base
+	tests/cluster/image.sh
+
+clean: ## remove what builds left here; the caches of tools and cluster binaries stay
+	cargo clean

@@ -1,0 +1,237 @@
+//! Every case of tests/cases holds, and bad lines are refused with the place and what would be right.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use elastic_pool_engine::cases::Case;
+
+use rstest::rstest;
+
+const CASES: &str = include_str!("../../tests/cases/decisions.jsonl");
+
+#[test]
+fn every_given_case_is_answered_as_expected() {
+    let mut failed = Vec::new();
+    let mut seen = 0;
+    for line in CASES.lines() {
+        let case = Case::parse(line).unwrap();
+        assert!(case.expects(), "{} expects nothing", case.name());
+        let answer = case.answer();
+        assert!(
+            answer
+                .get("because")
+                .is_some_and(|why| why.as_str().is_some_and(|why| !why.is_empty()))
+        );
+        failed.extend(
+            case.check(&answer)
+                .iter()
+                .map(|mismatch| format!("{}: {mismatch}", case.name())),
+        );
+        seen += 1;
+    }
+    assert_eq!(seen, 55);
+    assert!(failed.is_empty(), "{failed:#?}");
+}
+
+fn refusal(category: &str, input: &str) -> String {
+    Case::parse(&format!(
+        r#"{{"name":"x","category":"{category}","input":{input}}}"#
+    ))
+    .unwrap_err()
+    .to_string()
+}
+
+#[rstest]
+#[case(
+    r#"{"workers":[{"name":"w1","occupancy":1.2}]}"#,
+    "input.workers[0].occupancy is 1.2, must be a number from 0 to 1"
+)]
+#[case(
+    r#"{"workers":[{"name":"w1"},{"name":"w1"}]}"#,
+    "input.workers[1].name is \"w1\", must be a name that no other worker has"
+)]
+#[case(r#"{"workers":[{}]}"#, "input.workers[0].name is missing, must be a string")]
+#[case(r#"{"workers":{}}"#, "input.workers is {}, must be an array")]
+#[case(
+    r#"{"workers":[{"name":"w1","rows":[{"report":{}}]}]}"#,
+    "input.workers[0].rows[0].ts is missing, must be a time in seconds"
+)]
+#[case(
+    r#"{"workers":[{"name":"w1","rows":[{"ts":1,"report":{"cpu":"hot"}}]}]}"#,
+    "input.workers[0].rows[0].report.cpu is \"hot\", must be a number or null"
+)]
+#[case(
+    r#"{"thresholds":{"admission_threshold":80}}"#,
+    "input.thresholds.admission_threshold is 80, must be a number from 0 to 1"
+)]
+#[case(
+    r#"{"thresholds":{"min_workers":1.5}}"#,
+    "input.thresholds.min_workers is 1.5, must be a whole number from 0 to 1000000000"
+)]
+#[case(
+    r#"{"thresholds":{"min_workers":3,"max_workers":2}}"#,
+    "input.thresholds.max_workers is 2, must be at least min_workers, which is 3, or null"
+)]
+#[case(
+    r#"{"event":{"type":"drain","worker":"w9"}}"#,
+    "input.event.worker is \"w9\", must be the name of a worker, or null"
+)]
+#[case(r"[]", "input is [], must be an object")]
+fn a_bad_field_is_named_with_what_would_be_right(#[case] input: &str, #[case] expected: &str) {
+    assert_eq!(refusal("fixture", input), expected);
+}
+
+#[test]
+fn an_unknown_event_or_category_is_refused_with_the_known_ones() {
+    assert!(
+        refusal("fixture", r#"{"event":{"type":"nap"}}"#).contains("must be login, request, check_capacity")
+    );
+    assert!(refusal("weather", "{}").starts_with("category is \"weather\", must be evaluator"));
+}
+
+/// What a case answers, without name and sentence.
+fn answer(category: &str, input: &str) -> serde_json::Value {
+    let case = Case::parse(&format!(
+        r#"{{"name":"x","category":"{category}","input":{input}}}"#
+    ))
+    .unwrap();
+    let mut answer = case.answer();
+    answer.remove("name");
+    answer.remove("because").unwrap();
+    answer.into()
+}
+
+#[rstest]
+#[case::m2_a_refused_reading_is_absent(
+    "evaluator",
+    r#"{"workers":[{"name":"w1","rows":[{"ts":1,"report":{"cpu":NaN,"rss":-5}},{"ts":2,"report":{"cpu":0.4}}]}]}"#,
+    r#"{"components":{"cpu":0.4},"occupancy":0.4,"rejected_readings":{"w1":["cpu","rss"]}}"#
+)]
+#[case::e2_a_mean_is_over_the_rows_that_carry_it(
+    "evaluator",
+    r#"{"workers":[{"name":"w1","rows":[{"ts":1,"report":{"cpu":0.2}},{"ts":2,"report":{}},{"ts":3,"report":{"cpu":0.4,"executor":{"total":4}}}]}]}"#,
+    r#"{"components":{"cpu":0.3,"executor":0.0},"occupancy":0.3}"#
+)]
+#[case::e5_who_holds_users_and_measures_nothing_is_no_candidate(
+    "placement",
+    r#"{"workers":[{"name":"w1","occupancy":0.6},{"name":"w2","users":["a"],"rows":[{"ts":1,"report":{}}]},{"name":"w3","occupancy":0.7}],"event":{"type":"login","user":"n"}}"#,
+    r#"{"decision":"pass","worker":"w3","warning":false,"placement_evaluated":true}"#
+)]
+#[case::e5_nothing_is_compacted_while_one_is_stale(
+    "compaction",
+    r#"{"workers":[{"name":"w1","occupancy":0},{"name":"w2","occupancy":0},{"name":"w3","stale":true,"occupancy":0}]}"#,
+    r#"{"ledger":{"C":2.1,"O":0.0,"H":2.1,"margin":1.2},"retire":null}"#
+)]
+#[case::e5_nothing_is_compacted_before_all_are_warm(
+    "compaction",
+    r#"{"workers":[{"name":"w1","occupancy":0},{"name":"w2","occupancy":0},{"name":"w3","occupancy":0,"routable_for_s":29}]}"#,
+    r#"{"ledger":{"C":2.1,"O":0.0,"H":2.1,"margin":1.2},"retire":null}"#
+)]
+#[case::e5_a_smoothing_window_makes_warm(
+    "compaction",
+    r#"{"workers":[{"name":"w1","occupancy":0},{"name":"w2","occupancy":0},{"name":"w3","occupancy":0,"routable_for_s":30}]}"#,
+    r#"{"ledger":{"C":2.1,"O":0.0,"H":2.1,"margin":1.2},"retire":"w2"}"#
+)]
+#[case::p1_a_guest_stays_where_he_was_taken_in(
+    "routing",
+    r#"{"workers":[{"name":"w1"},{"name":"w2"}],"event":{"type":"request","user":"g","guest":true,"currently_on":"w2"}}"#,
+    r#"{"worker":"w2"}"#
+)]
+#[case::p1_who_lived_on_a_dead_worker_is_a_guest(
+    "routing",
+    r#"{"workers":[{"name":"w1","state":"dead","users":["a"]},{"name":"w2"}],"event":{"type":"request","user":"a"}}"#,
+    r#"{"worker":"w2"}"#
+)]
+#[case::p1_a_user_stays_on_a_draining_worker(
+    "routing",
+    r#"{"workers":[{"name":"w1"},{"name":"w2","state":"draining","users":["a"]}],"event":{"type":"request","user":"a"}}"#,
+    r#"{"worker":"w2"}"#
+)]
+#[case::p4_draining_and_retiring_workers_are_no_candidates(
+    "placement",
+    r#"{"workers":[{"name":"w1","occupancy":0.6},{"name":"w2","occupancy":0,"state":"draining"},{"name":"w3","occupancy":0,"state":"retiring"},{"name":"w4","occupancy":0.5}]}"#,
+    r#"{"decision":"pass","worker":"w4","warning":false,"placement_evaluated":true}"#
+)]
+#[case::l5_another_worker_keeps_who_logged_in_there(
+    "placement",
+    r#"{"workers":[{"name":"w1","occupancy":0},{"name":"w2","occupancy":0.79}],"event":{"type":"login","user":"n","arriving_on":"w2"}}"#,
+    r#"{"decision":"keep","worker":"w2","warning":false,"placement_evaluated":true}"#
+)]
+#[case::l5_a_draining_worker_passes_to_the_reception_too(
+    "placement",
+    r#"{"workers":[{"name":"w1","occupancy":0},{"name":"w2","occupancy":0.1,"state":"draining"},{"name":"w3","occupancy":0}],"event":{"type":"login","user":"n","arriving_on":"w2"}}"#,
+    r#"{"decision":"pass","worker":"w1","warning":false,"placement_evaluated":true}"#
+)]
+#[case::g1_start_up_load_spawns_no_chain(
+    "scale_up",
+    r#"{"workers":[{"name":"w1","occupancy":0.6},{"name":"w2","occupancy":0.9},{"name":"w3","occupancy":0.9,"routable_for_s":10}]}"#,
+    r#"{"spawn":0,"reason":"room"}"#
+)]
+#[case::g2_a_compaction_drain_is_cancelled_before_anybody_is_spawned(
+    "scale_up",
+    r#"{"workers":[{"name":"w1","occupancy":0.6},{"name":"w2","occupancy":0.9},{"name":"w3","occupancy":0.1,"state":"evacuating"}]}"#,
+    r#"{"spawn":0,"reason":"room","cancel_drain":["w3"]}"#
+)]
+#[case::g2_max_counts_every_living_worker(
+    "scale_up",
+    r#"{"thresholds":{"max_workers":3},"workers":[{"name":"w1","occupancy":0.6},{"name":"w2","occupancy":0.9},{"name":"w3","state":"retiring"}]}"#,
+    r#"{"spawn":0,"reason":"max_workers"}"#
+)]
+#[case::g2_a_replacement_may_exceed_max_by_the_surge(
+    "scale_up",
+    r#"{"thresholds":{"max_workers":2},"workers":[{"name":"w1","occupancy":0.6},{"name":"w2","occupancy":0.9,"state":"draining"}]}"#,
+    r#"{"spawn":1,"reason":"cannot_place"}"#
+)]
+#[case::g5_a_dead_group_is_replaced_at_once(
+    "scale_up",
+    r#"{"thresholds":{"min_workers":2},"workers":[{"name":"w1","state":"dead"}]}"#,
+    r#"{"spawn":2,"reason":"no_routable_worker"}"#
+)]
+#[case::g5_min_is_a_floor(
+    "scale_up",
+    r#"{"thresholds":{"min_workers":3},"workers":[{"name":"w1","occupancy":0}]}"#,
+    r#"{"spawn":2,"reason":"cannot_place"}"#
+)]
+#[case::c2_a_spawn_that_is_not_needed_any_more_goes_first(
+    "compaction",
+    r#"{"workers":[{"name":"w1","occupancy":0},{"name":"w2","occupancy":0},{"name":"w3","state":"nascent"}]}"#,
+    r#"{"ledger":{"C":1.3,"O":0.0,"H":1.3,"margin":1.2},"retire":null,"cancel_spawn":"w3"}"#
+)]
+#[case::c2_nobody_goes_where_growth_would_bring_him_back(
+    "compaction",
+    r#"{"workers":[{"name":"w1","occupancy":0},{"name":"w2","occupancy":0},{"name":"w3","occupancy":0.85}]}"#,
+    r#"{"ledger":{"C":2.1,"O":0.85,"H":1.25,"margin":1.2},"retire":null}"#
+)]
+#[case::c2_one_drain_at_a_time(
+    "compaction",
+    r#"{"workers":[{"name":"w1","occupancy":0},{"name":"w2","occupancy":0},{"name":"w3","occupancy":0,"state":"evacuating"}]}"#,
+    r#"{"ledger":{"C":1.3,"O":0.0,"H":1.3,"margin":1.2},"retire":null}"#
+)]
+#[case::c6_idle_first_then_busy_each_to_the_lowest_below_its_threshold(
+    "drain",
+    r#"{"workers":[{"name":"w1","occupancy":0.4},{"name":"w2","occupancy":0.45},{"name":"w3","occupancy":0.4,"users":["a","b","c","d"],"open_requests":{"a":2}}],"event":{"type":"drain","worker":"w3"}}"#,
+    r#"{"move_order":["b","c","d","a"],"target":{"b":"w1","c":"w2","d":"w2","a":"w2"}}"#
+)]
+#[case::c6_none_below_takes_the_lowest_anyway(
+    "drain",
+    r#"{"workers":[{"name":"w1","occupancy":0.7},{"name":"w2","occupancy":0.9},{"name":"w3","occupancy":0.5,"users":["a"]}],"event":{"type":"drain","worker":"w3"}}"#,
+    r#"{"move_order":["a"],"target":{"a":"w1"}}"#
+)]
+#[case::c8_above_max_one_goes_whatever_the_headroom(
+    "compaction",
+    r#"{"thresholds":{"max_workers":2},"workers":[{"name":"w1","occupancy":0.5},{"name":"w2","occupancy":0.6},{"name":"w3","occupancy":0.3}]}"#,
+    r#"{"ledger":{"C":2.1,"O":1.4,"H":0.7,"margin":1.2},"retire":"w3"}"#
+)]
+#[case::c8_not_while_a_survivor_would_overflow(
+    "compaction",
+    r#"{"thresholds":{"max_workers":2},"workers":[{"name":"w1","occupancy":0.9},{"name":"w2","occupancy":0.9},{"name":"w3","occupancy":0.3}]}"#,
+    r#"{"ledger":{"C":2.1,"O":2.1,"H":0.0,"margin":1.2},"retire":null}"#
+)]
+#[case::a_fixture_is_the_whole_picture(
+    "fixture",
+    r#"{"workers":[{"name":"w1","occupancy":0.6},{"name":"w2","occupancy":0.9}]}"#,
+    r#"{"occupancy":{"w1":0.6,"w2":0.9},"placement_of_next_login":{"decision":"pass","worker":"w2","warning":true},
+        "scale_up":{"spawn":1,"reason":"cannot_place"},"ledger":{"C":1.3,"O":1.5,"H":-0.2,"margin":1.2},"retire":null}"#
+)]
+fn rules_hold_in_cases(#[case] category: &str, #[case] input: &str, #[case] expected: &str) {
+    let expected: serde_json::Value = serde_json::from_str(expected).unwrap();
+    assert_eq!(answer(category, input), expected);
+}

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# test.sh: all tests in stages, each with its time; ends with the table of stages and the test runner's summaries. test.sh --long: the long ones.
+# Stops at the first stage that fails. CI and `make test` call this.
+set -uo pipefail
+ROOT=$(cd "$(dirname "$0")/.." && pwd)
+cd "$ROOT" || exit
+PATH="$(scripts/tools.sh path):$PATH"; export PATH
+export CARGO_TERM_PROGRESS_WHEN=never
+summaries=$(mktemp) table=$(mktemp)
+trap 'rm -f "$summaries" "$table"' EXIT
+begin=$SECONDS
+
+finish() { # exit code
+  echo; echo "stages:"; cat "$table"; printf '  %-40s %5d s\n' "in all" $((SECONDS - begin))
+  cat "$summaries"
+  exit "$1"
+}
+stage() { # name command...
+  local name=$1 t=$SECONDS rc=0; shift
+  echo "== $name"
+  "$@" || rc=$?
+  printf '  %-40s %5d s%s\n' "$name" $((SECONDS - t)) "$([ $rc -eq 0 ] || echo '  FAILED')" | tee -a "$table"
+  [ $rc -eq 0 ] || finish $rc
+}
+tests() { # command...: a nextest run whose summary is kept for the end
+  local log rc=0; log=$(mktemp)
+  "$@" 2>&1 | tee "$log" || rc=$?
+  grep -aE '^ *Summary \[' "$log" >> "$summaries" || true
+  rm -f "$log"
+  return $rc
+}
+trap 'finish 130' INT TERM
+
+run=(cargo nextest run --workspace --locked --no-fail-fast)
+if [ "${1:-}" = --long ]; then
+  stage "tools and cluster" scripts/tools.sh base nextest helm
+  stage "long tests" tests "${run[@]}" --run-ignored only
+  finish 0
+fi
+
+stage "tools" scripts/tools.sh base nextest prometheus
+stage "cluster binaries" tests/cluster/build.sh
+stage "rust, debug build of all tests" cargo nextest run --workspace --locked --no-run
+stage "format, lints, licences, generated files" scripts/check.sh
+stage "fast tests" tests "${run[@]}" -E 'not binary(cluster)'
+stage "rust, the image's static binaries" tests/cluster/image.sh
+stage "cluster tests" tests tests/cluster/with.sh "test-$$" "${run[@]}" -E 'binary(cluster)'
+finish 0

@@ -1,0 +1,169 @@
+//! Draining a worker: which of its users moves next and where to (C6, C7); the choice of the worker is the engine's.
+
+use std::collections::BTreeMap;
+
+use elastic_pool_engine::compaction::{Survivors, move_order};
+use elastic_pool_engine::group::{DrainKind, DrainProgress};
+use elastic_pool_engine::ids::{Birth, UserId};
+use elastic_pool_engine::{MoveMode, Share, WorkerState};
+
+use super::Commander;
+use super::operation::{Kind, Operation};
+use crate::vehicle::ObjectKey;
+
+/// A user is busy when he asked for something this recently.
+const BUSY: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// One drain's arithmetic.
+#[derive(Debug, Clone, Default)]
+pub(super) struct DrainState {
+    /// What this drain has added to each target so far (C6).
+    pub(super) added: BTreeMap<Birth, Share>,
+    /// The part of the drained worker's occupancy that each of its users stands for.
+    pub(super) share: Share,
+}
+
+impl Commander {
+    /// Fixes what a drained worker's users stand for.
+    pub(super) fn begin_drain(&mut self, birth: Birth) {
+        self.refresh(birth);
+        let Some(worker) = self.workers.get(&birth) else {
+            return;
+        };
+        let Some(view) = self
+            .groups
+            .get(&worker.group)
+            .and_then(|group| group.engine.get(birth))
+        else {
+            return;
+        };
+        let state = DrainState {
+            added: BTreeMap::new(),
+            share: view.share_per_user(),
+        };
+        self.drains.entry(birth).or_insert(state);
+        self.fill_drains();
+    }
+
+    pub(super) fn end_drain(&mut self, birth: Birth) {
+        if self.drains.remove(&birth).is_some() {
+            self.operations.withdraw_waiting(birth);
+        }
+    }
+
+    /// Starts moves of draining workers, up to the parallelism of their groups.
+    pub(super) fn fill_drains(&mut self) {
+        let drained: Vec<Birth> = self.drains.keys().copied().collect();
+        for birth in drained {
+            let Some(worker) = self.workers.get(&birth).filter(|worker| worker.is_connected()) else {
+                continue;
+            };
+            let key = worker.group.clone();
+            let Some(group) = self.groups.get(&key) else {
+                continue;
+            };
+            if group.policy.moves != MoveMode::Live {
+                continue;
+            }
+            let room = (group.spec.parallelism as usize).saturating_sub(self.operations.running(birth));
+            let pool = group.spec.pool.clone();
+            for user in self.next_users(&pool, birth).into_iter().take(room) {
+                if !self.move_away(&key, &pool, birth, user) {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Users of a worker that can move now, the idle first (C6).
+    fn next_users(&self, key: &ObjectKey, birth: Birth) -> Vec<UserId> {
+        let Some(pool) = self.pools.get(key) else {
+            return Vec::new();
+        };
+        let free = |user: &&UserId| {
+            !self.operations.is_busy(key, user)
+                && !self
+                    .operations
+                    .is_paused(&(key.clone(), (*user).clone()), self.now)
+        };
+        let busy = |user: &UserId| {
+            let active = pool.surface.get(user).and_then(|resident| resident.active_at);
+            usize::from(active.is_some_and(|at| self.now.saturating_sub(at) < BUSY))
+        };
+        move_order(
+            pool.surface
+                .of_worker(birth)
+                .filter(free)
+                .map(|user| (user.clone(), busy(user))),
+        )
+    }
+
+    /// Starts one move to the target that C6 chooses; false when there is none.
+    fn move_away(&mut self, group: &ObjectKey, pool: &ObjectKey, birth: Birth, user: UserId) -> bool {
+        let (Some(state), Some(group)) = (self.drains.get_mut(&birth), self.groups.get(group)) else {
+            return false;
+        };
+        let share = state.share;
+        let Some(target) = Survivors::without(&group.engine, &group.policy, birth, &state.added).take(share)
+        else {
+            return false;
+        };
+        *state.added.entry(target).or_default() += share;
+        let mut operation = Operation::new(pool.clone(), user.clone(), birth, target, Kind::Move);
+        operation.share = Some(share);
+        self.operations.enqueue(operation);
+        self.start_ready(pool, &user);
+        true
+    }
+
+    /// A move of a drain did not happen: its target is not fuller for it.
+    pub(super) fn take_back_share(&mut self, operation: &Operation) {
+        if let (Some(share), Some(state)) = (operation.share, self.drains.get_mut(&operation.source))
+            && let Some(added) = state.added.get_mut(&operation.target)
+        {
+            *added -= share;
+        }
+    }
+
+    /// How far each drain of a group has come, for the engine.
+    pub(super) fn refresh_drains(&mut self, key: &ObjectKey) {
+        let Some(group) = self.groups.get(key) else { return };
+        let drains: Vec<(Birth, DrainKind)> = group
+            .engine
+            .drains()
+            .map(|(worker, drain)| (worker.birth, drain.kind))
+            .collect();
+        for (birth, kind) in drains {
+            let progress = self.drain_progress(key, birth, kind);
+            if let Some(group) = self.groups.get_mut(key) {
+                group.engine.update(birth, |view| {
+                    if let WorkerState::Draining(drain) = &mut view.state {
+                        drain.progress = progress;
+                    }
+                });
+            }
+        }
+    }
+
+    fn drain_progress(&self, key: &ObjectKey, birth: Birth, kind: DrainKind) -> DrainProgress {
+        let (Some(worker), Some(group)) = (self.workers.get(&birth), self.groups.get(key)) else {
+            return DrainProgress::Running;
+        };
+        let pool = &group.spec.pool;
+        let Some(surface) = self.pools.get(pool).map(|pool| &pool.surface) else {
+            return DrainProgress::Running;
+        };
+        let inhabited = surface.count(birth) > 0 || self.operations.touches(birth);
+        if !inhabited && (worker.empty || (kind == DrainKind::MustGo && worker.agent.is_none())) {
+            return DrainProgress::Empty;
+        }
+        let stuck = |user: &UserId| {
+            self.operations.is_paused(&(pool.clone(), user.clone()), self.now)
+                && !self.operations.is_busy(pool, user)
+        };
+        if surface.count(birth) > 0 && surface.of_worker(birth).all(stuck) {
+            return DrainProgress::Stuck;
+        }
+        DrainProgress::Running
+    }
+}

@@ -1,0 +1,242 @@
+//! The commander: archive of reports, judge over placement, growth and compaction, and mover of users; it touches
+//! neither Kubernetes nor a clock.
+//!
+//! One value, [`Commander`], holds all live state and is changed by one event at a time ([`Commander::handle`]).
+//! Commands leave through the bounded queues of connected peers, wishes for workers through [`Commander::orders`].
+
+mod actor;
+mod archive;
+mod decide;
+mod drain;
+mod facts;
+mod gateways;
+mod group;
+mod hello;
+mod login;
+mod mover;
+mod operation;
+mod pool;
+mod recovery;
+pub mod surface;
+mod view;
+mod worker;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use elastic_pool_engine::ids::{Birth, Epoch, Term, UserId};
+
+pub use actor::{CommanderHandle, start};
+pub use view::{MonitorGroup, MonitorState, MonitorWorker};
+
+use crate::channel::proto::{Ownership, agent_command};
+use crate::channel::server::{ChannelEvent, ConnectionId};
+use crate::metrics::Metrics;
+use crate::vehicle::{Fact, ObjectKey, Orders};
+use group::GroupState;
+use operation::Operations;
+use pool::PoolState;
+use worker::Worker;
+
+/// How long a new leader waits for pods that may hold users (D3).
+const RECOVERY_LIMIT: Duration = Duration::from_secs(5);
+/// A gateway waits this long for an answer to a login, then the reception keeps the user (L2, P6).
+const PLACE_LIMIT: Duration = Duration::from_millis(500);
+/// A login's answer that takes longer leaves the move to a later try (L3).
+const LOGIN_ANSWER_LIMIT: Duration = Duration::from_secs(2);
+
+/// Something that happened.
+#[derive(Debug)]
+pub enum Event {
+    /// On the channel.
+    Channel(ChannelEvent),
+    /// Among the workers.
+    Fact(Fact),
+    /// Time went on.
+    Tick,
+}
+
+/// All live state of one leader's term.
+#[derive(Debug)]
+pub struct Commander {
+    term: Term,
+    last_epoch: u64,
+    last_birth: u64,
+    last_command: u64,
+    last_gateway: u64,
+    /// Time of the event being handled, on this process's monotonic clock.
+    now: Duration,
+    started: Duration,
+    synced: bool,
+    pools: BTreeMap<ObjectKey, PoolState>,
+    groups: BTreeMap<ObjectKey, GroupState>,
+    workers: BTreeMap<Birth, Worker>,
+    by_uid: HashMap<String, Birth>,
+    agents: HashMap<ConnectionId, Birth>,
+    gateways: HashMap<ConnectionId, ObjectKey>,
+    operations: Operations,
+    drains: BTreeMap<Birth, drain::DrainState>,
+    recovery: recovery::Recovery,
+    /// Births whose last pod is gone, so that a late fact does not bring them back.
+    buried: BTreeSet<Birth>,
+    dirty_groups: BTreeSet<ObjectKey>,
+    orders_changed: bool,
+    metrics: Arc<Metrics>,
+}
+
+impl Commander {
+    /// A commander that has heard nothing yet.
+    pub fn new(term: Term, metrics: Arc<Metrics>, now: Duration) -> Self {
+        Self {
+            term,
+            last_epoch: 0,
+            last_birth: 0,
+            last_command: 0,
+            last_gateway: 0,
+            now,
+            started: now,
+            synced: false,
+            pools: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            workers: BTreeMap::new(),
+            by_uid: HashMap::new(),
+            agents: HashMap::new(),
+            gateways: HashMap::new(),
+            operations: Operations::default(),
+            drains: BTreeMap::new(),
+            recovery: recovery::Recovery::default(),
+            buried: BTreeSet::new(),
+            dirty_groups: BTreeSet::new(),
+            orders_changed: false,
+            metrics,
+        }
+    }
+
+    /// Takes one event, decides what follows from it, and tells everyone concerned.
+    pub fn handle(&mut self, event: Event, now: Duration) {
+        self.now = now;
+        match event {
+            Event::Channel(event) => self.on_channel(event),
+            Event::Fact(fact) => self.on_fact(fact),
+            Event::Tick => self.on_tick(),
+        }
+        self.settle();
+    }
+
+    /// What is wanted of the vehicle, when it changed since the last call.
+    pub fn take_orders(&mut self) -> Option<Orders> {
+        std::mem::take(&mut self.orders_changed).then(|| self.orders())
+    }
+
+    /// Follows up on a change: plans of the groups concerned, moves, tables.
+    fn settle(&mut self) {
+        self.finish_recovery();
+        self.decide_dirty();
+        self.publish_tables();
+    }
+
+    fn on_channel(&mut self, event: ChannelEvent) {
+        match event {
+            ChannelEvent::AgentUp {
+                connection,
+                identity,
+                hello,
+                commands,
+            } => {
+                self.agent_up(connection, &identity, *hello, commands);
+            }
+            ChannelEvent::Agent(connection, message) => self.agent_said(connection, *message),
+            ChannelEvent::GatewayUp {
+                connection,
+                identity,
+                hello,
+                commands,
+            } => {
+                self.gateway_up(connection, &identity, *hello, commands);
+            }
+            ChannelEvent::Gateway(connection, message) => self.gateway_said(connection, *message),
+            ChannelEvent::Down(connection) => self.connection_down(connection),
+        }
+    }
+
+    fn on_tick(&mut self) {
+        self.expire_reports();
+        self.bury_silent();
+        self.tick_operations();
+        self.fill_drains();
+        let now = self.now;
+        let due: Vec<ObjectKey> = self
+            .groups
+            .iter()
+            .filter(|(_, group)| group.wake_at.is_some_and(|at| at <= now))
+            .map(|(key, _)| key.clone())
+            .collect();
+        self.dirty_groups.extend(due);
+    }
+
+    /// The next epoch of this term (V8).
+    fn next_epoch(&mut self) -> Epoch {
+        self.last_epoch += 1;
+        Epoch(self.term.number(self.last_epoch))
+    }
+
+    fn next_birth(&mut self) -> Birth {
+        self.last_birth += 1;
+        Birth(self.term.number(self.last_birth))
+    }
+
+    fn next_command(&mut self) -> u64 {
+        self.last_command += 1;
+        self.last_command
+    }
+
+    /// Tells a worker's agent something that wants no answer.
+    fn tell_agent(&self, birth: Birth, command: agent_command::Command) -> bool {
+        self.workers
+            .get(&birth)
+            .is_some_and(|worker| worker.tell(0, command))
+    }
+
+    fn pool_of_group(&self, group: &ObjectKey) -> Option<ObjectKey> {
+        self.groups.get(group).map(|group| group.spec.pool.clone())
+    }
+
+    fn pool_of_worker(&self, birth: Birth) -> Option<ObjectKey> {
+        self.pool_of_group(&self.workers.get(&birth)?.group)
+    }
+
+    /// The ticket of an ownership; empty while the pool has no keys.
+    fn ticket(&self, pool: &PoolState, user: &UserId, owner: Birth, epoch: Epoch) -> String {
+        let uid = self.workers.get(&owner).map_or("", Worker::pod_uid);
+        pool.pod_key(uid)
+            .map_or_else(String::new, |key| key.ticket(user.as_str(), epoch))
+    }
+
+    /// What a gateway needs to know of a user.
+    fn ownership(&self, pool: &PoolState, user: &UserId) -> Ownership {
+        let Some(resident) = pool.surface.get(user) else {
+            return pool::nobody(user);
+        };
+        Ownership {
+            user: user.to_string(),
+            birth: resident.owner.0,
+            epoch: resident.epoch.0,
+            ticket: self.ticket(pool, user, resident.owner, resident.epoch),
+            clients: resident.clients.iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    fn touch(&mut self, group: &ObjectKey) {
+        self.dirty_groups.insert(group.clone());
+    }
+
+    fn touch_worker(&mut self, birth: Birth) {
+        if let Some(worker) = self.workers.get(&birth) {
+            self.dirty_groups.insert(worker.group.clone());
+        }
+    }
+}

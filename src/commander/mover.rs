@@ -1,0 +1,526 @@
+//! Carries out the engine's moves: its effects become commands, agents' and gateways' answers its events (V1-V11).
+
+use std::collections::VecDeque;
+
+use elastic_pool_engine::WorkerState;
+use elastic_pool_engine::ids::{Birth, Epoch, GatewayId, UserId};
+use elastic_pool_engine::ledger::Transit;
+use elastic_pool_engine::moves::{
+    self, Back, Cause, Effect, Event, Kind, Move, Nack, Order, Outcome, Package, Timeouts,
+};
+
+use super::operation::{Active, Operation, Subject, Told};
+use super::{Commander, pool};
+use crate::channel::proto::{
+    self, Activate, Assign, Cancel, Discard, Fetch, Forget, Hold, Ownership, Route, Snapshot, Thaw,
+    agent_command, gateway_command, nack,
+};
+use crate::channel::server::ConnectionId;
+use crate::vehicle::ObjectKey;
+
+impl Commander {
+    /// Starts a user's next operation, when he has none under way.
+    pub(super) fn start_ready(&mut self, pool: &ObjectKey, user: &UserId) {
+        let subject = (pool.clone(), user.clone());
+        while let Some(operation) = self.operations.next(&subject) {
+            if let Some(operation) = self.still_wanted(operation) {
+                self.start(subject, operation);
+                return;
+            }
+        }
+    }
+
+    /// An operation is looked at again before it starts: the world went on while it waited (V11).
+    fn still_wanted(&mut self, mut operation: Operation) -> Option<Operation> {
+        let owner = self
+            .pools
+            .get(&operation.pool)?
+            .surface
+            .get(&operation.user)
+            .map(|resident| resident.owner)?;
+        let connected = |birth: Birth| {
+            self.workers
+                .get(&birth)
+                .is_some_and(|worker| worker.is_connected())
+        };
+        match operation.kind {
+            Kind::Move => {
+                let open = self.view_of(operation.target) == Some(WorkerState::Routable);
+                let wanted = owner == operation.source && open && connected(operation.source);
+                (wanted && connected(operation.target)).then_some(operation)
+            }
+            Kind::Join { client } => {
+                operation.target = owner;
+                if owner == operation.source {
+                    // The owner came to where the slice is: the browser is simply his.
+                    if let Some(pool) = self.pools.get_mut(&operation.pool) {
+                        pool.surface.bind(client, &operation.user);
+                    }
+                    let ownership = self.owner_of(&operation.pool, &operation.user);
+                    let route = Route {
+                        r#move: 0,
+                        user: Some(ownership),
+                    };
+                    self.broadcast(&operation.pool, &gateway_command::Command::Route(route));
+                    return None;
+                }
+                connected(operation.source).then_some(operation)
+            }
+        }
+    }
+
+    fn start(&mut self, subject: Subject, operation: Operation) {
+        let id = self.next_epoch();
+        let back = self.next_epoch();
+        let timeouts = self.timeouts(operation.source);
+        let gateways: Vec<GatewayId> = self
+            .pools
+            .get(&operation.pool)
+            .map(|pool| pool.gateways.values().map(|gateway| gateway.id).collect())
+            .unwrap_or_default();
+        let order = Order {
+            user: operation.user.clone(),
+            id,
+            back,
+            source: operation.source,
+            target: operation.target,
+            kind: operation.kind,
+        };
+        let (state, effects) = Move::start(order, gateways, timeouts, self.now);
+        self.operations.active.insert(
+            subject.clone(),
+            Active {
+                operation,
+                state,
+                since: self.now,
+            },
+        );
+        self.perform(subject, effects);
+    }
+
+    fn timeouts(&self, source: Birth) -> Timeouts {
+        let spec = self
+            .workers
+            .get(&source)
+            .and_then(|worker| self.groups.get(&worker.group))
+            .map(|group| &group.spec);
+        let defaults = Timeouts::default();
+        spec.map_or(defaults, |spec| Timeouts {
+            snapshot: spec.quiesce_timeout + defaults.activate,
+            whole: spec.hold_timeout.mul_f64(0.9),
+            ..defaults
+        })
+    }
+
+    /// One event of an open operation; what follows is done at once.
+    pub(super) fn advance(&mut self, subject: &Subject, event: Event) {
+        let Some(active) = self.operations.active.get_mut(subject) else {
+            return;
+        };
+        let (state, effects) = moves::step(active.state.clone(), event, self.now);
+        active.state = state;
+        self.perform(subject.clone(), effects);
+    }
+
+    /// Carries out effects in their order; an effect may raise an event of its own.
+    fn perform(&mut self, subject: Subject, effects: Vec<Effect>) {
+        let mut queue: VecDeque<Effect> = effects.into();
+        while let Some(effect) = queue.pop_front() {
+            let Some(active) = self.operations.active.get(&subject) else {
+                return;
+            };
+            let (state, operation) = (active.state.clone(), active.operation.clone());
+            match effect {
+                Effect::Hold(gateway) => {
+                    if !self.hold(&subject, &operation, state.id, gateway) {
+                        let (next, more) = moves::step(state, Event::GatewayGone(gateway), self.now);
+                        if let Some(active) = self.operations.active.get_mut(&subject) {
+                            active.state = next;
+                        }
+                        queue.extend(more);
+                    }
+                }
+                Effect::Route => self.route(&subject, &operation, &state),
+                Effect::Cancel(back) => self.cancel(&operation, &state, back),
+                Effect::Finish(outcome) => self.finish(&subject, outcome),
+                command => self.command(&subject, &operation, &state, command),
+            }
+        }
+    }
+
+    fn hold(&self, (key, user): &Subject, operation: &Operation, id: Epoch, to: GatewayId) -> bool {
+        let Some(pool) = self.pools.get(key) else {
+            return false;
+        };
+        let client = match operation.kind {
+            Kind::Move => String::new(),
+            Kind::Join { client } => client.to_string(),
+        };
+        let hold = gateway_command::Command::Hold(Hold {
+            r#move: id.0,
+            user: user.to_string(),
+            client,
+        });
+        pool.gateways
+            .values()
+            .find(|gateway| gateway.id == to)
+            .is_some_and(|gateway| gateway.tell(hold))
+    }
+
+    /// A command to one of the two agents, with an id that its answer will carry.
+    fn command(&mut self, subject: &Subject, operation: &Operation, state: &Move, effect: Effect) {
+        let (user, id) = (subject.1.to_string(), state.id.0);
+        let join = matches!(operation.kind, Kind::Join { .. });
+        let (to, told, command) = match effect {
+            Effect::Snapshot => {
+                let snapshot = Snapshot {
+                    user,
+                    r#move: id,
+                    join,
+                };
+                (
+                    state.source,
+                    Told::Snapshot,
+                    agent_command::Command::Snapshot(snapshot),
+                )
+            }
+            Effect::Fetch(package) => {
+                let Some(fetch) = self.fetch(subject, state, package, join) else {
+                    return;
+                };
+                (state.target, Told::Fetch, agent_command::Command::Fetch(fetch))
+            }
+            Effect::Activate => {
+                let activate = Activate {
+                    user,
+                    r#move: id,
+                    join,
+                };
+                (
+                    state.target,
+                    Told::Activate,
+                    agent_command::Command::Activate(activate),
+                )
+            }
+            Effect::Assign => {
+                let Ownership {
+                    epoch,
+                    ticket,
+                    clients,
+                    ..
+                } = self.owner_of(&subject.0, &subject.1);
+                let assign = Assign {
+                    user,
+                    epoch,
+                    ticket,
+                    clients,
+                };
+                (state.target, Told::Assign, agent_command::Command::Assign(assign))
+            }
+            Effect::Forget => (
+                state.source,
+                Told::Forget,
+                agent_command::Command::Forget(Forget { user, r#move: id }),
+            ),
+            Effect::Discard => (
+                state.target,
+                Told::Discard,
+                agent_command::Command::Discard(Discard { user, r#move: id }),
+            ),
+            Effect::Thaw(epoch) => {
+                let Some(pool) = self.pools.get(&subject.0) else {
+                    return;
+                };
+                let ticket = self.ticket(pool, &subject.1, state.source, epoch);
+                let thaw = Thaw {
+                    user,
+                    r#move: id,
+                    epoch: epoch.0,
+                    ticket,
+                };
+                (state.source, Told::Thaw, agent_command::Command::Thaw(thaw))
+            }
+            Effect::Hold(_) | Effect::Route | Effect::Cancel(_) | Effect::Finish(_) => return,
+        };
+        let number = self.next_command();
+        self.operations.commands.insert(number, (subject.clone(), told));
+        if let Some(worker) = self.workers.get(&to) {
+            worker.tell(number, command);
+        }
+    }
+
+    fn fetch(&self, (key, user): &Subject, state: &Move, package: Package, join: bool) -> Option<Fetch> {
+        let source = self.workers.get(&state.source)?.fact.as_ref()?;
+        let pass = self
+            .pools
+            .get(key)?
+            .pod_key(&source.pod_uid)?
+            .package_pass(user.as_str(), state.id);
+        Some(Fetch {
+            user: user.to_string(),
+            r#move: state.id.0,
+            source: source.peer.clone(),
+            pass,
+            package: Some(proto::Package {
+                bytes: package.bytes,
+                sha256: package.sha256,
+                format: package.format,
+            }),
+            join,
+        })
+    }
+
+    /// V5, the commit: the surface names the target and every gateway hears it.
+    fn route(&mut self, (key, user): &Subject, operation: &Operation, state: &Move) {
+        let Some(pool) = self.pools.get_mut(key) else {
+            return;
+        };
+        match operation.kind {
+            Kind::Move => {
+                pool.surface.settle(user, state.target, state.id);
+            }
+            Kind::Join { client } => pool.surface.bind(client, user),
+        }
+        let ownership = self.owner_of(key, user);
+        self.broadcast(
+            key,
+            &gateway_command::Command::Route(Route {
+                r#move: state.id.0,
+                user: Some(ownership),
+            }),
+        );
+        if let Some(active) = self.operations.active.get(&(key.clone(), user.clone())) {
+            self.metrics
+                .pause(self.now.saturating_sub(active.since).as_secs_f64());
+        }
+    }
+
+    /// V6: held requests go back to the owner, under the epoch that the source thawed with.
+    fn cancel(&mut self, operation: &Operation, state: &Move, back: Back) {
+        let (key, user) = (&operation.pool, &operation.user);
+        let client = match operation.kind {
+            Kind::Move => String::new(),
+            Kind::Join { client } => client.to_string(),
+        };
+        let ownership = match back {
+            Back::Unchanged => self.owner_of(key, user),
+            Back::Source(epoch) => {
+                if let Some(pool) = self.pools.get_mut(key) {
+                    pool.surface.settle(user, state.source, epoch);
+                }
+                self.owner_of(key, user)
+            }
+            Back::Nobody => pool::nobody(user),
+        };
+        let cancel = Cancel {
+            r#move: state.id.0,
+            user: Some(ownership),
+            client,
+        };
+        self.broadcast(key, &gateway_command::Command::Cancel(cancel));
+    }
+
+    fn finish(&mut self, subject: &Subject, outcome: Outcome) {
+        let Some(Active { operation, state, .. }) = self.operations.active.remove(subject) else {
+            return;
+        };
+        self.operations.commands.retain(|_, (of, _)| of != subject);
+        match outcome {
+            Outcome::Moved => {
+                self.metrics.moved(if operation.kind == Kind::Move {
+                    "moved"
+                } else {
+                    "joined"
+                });
+                self.operations.clear_pause(subject);
+                self.carry_load(&operation);
+            }
+            Outcome::Aborted(cause) => {
+                self.metrics.moved(cause.code());
+                tracing::info!(pool = %subject.0, source = %state.source, target = %state.target, cause = cause.code(),
+                    "a move did not happen");
+                self.take_back_share(&operation);
+                self.operations.pause(subject, self.now);
+            }
+            Outcome::Lost(cause) => self.lost(subject, &operation, &state, cause),
+        }
+        self.refresh(operation.source);
+        self.refresh(operation.target);
+        self.start_ready(&subject.0, &subject.1);
+        self.fill_drains();
+    }
+
+    fn lost(&mut self, (key, user): &Subject, operation: &Operation, state: &Move, cause: Cause) {
+        self.metrics.moved(cause.code());
+        if operation.kind != Kind::Move {
+            return;
+        }
+        let still_there = |pool: &super::pool::PoolState| {
+            pool.surface
+                .get(user)
+                .is_some_and(|resident| resident.owner == state.source)
+        };
+        if let Some(pool) = self.pools.get_mut(key).filter(|pool| still_there(pool)) {
+            tracing::warn!(%user, worker = %state.source, "user lost in a move");
+            pool.surface.remove(user);
+            self.metrics.users_lost("move", 1);
+        }
+    }
+
+    /// C4: what a drain moved is not in the target's smoothed reading yet.
+    fn carry_load(&mut self, operation: &Operation) {
+        if let (Some(moved), Some(target)) = (operation.share, self.workers.get_mut(&operation.target)) {
+            target.transit.push(Transit {
+                target: operation.target,
+                moved,
+                rows: 0,
+            });
+        }
+    }
+
+    /// A gateway flagged the user of this move.
+    pub(super) fn held(&mut self, key: &ObjectKey, connection: ConnectionId, held: &proto::Held) {
+        let Some(id) = self
+            .pools
+            .get(key)
+            .and_then(|pool| pool.gateways.get(&connection))
+            .map(|gateway| gateway.id)
+        else {
+            return;
+        };
+        if let Some(subject) = self.operations.by_move(key, Epoch(held.r#move)) {
+            self.advance(&subject, Event::Held(id));
+        }
+    }
+
+    pub(super) fn gateway_joined(&mut self, key: &ObjectKey, id: GatewayId) {
+        self.each_operation_of(key, &Event::GatewayJoined(id));
+    }
+
+    pub(super) fn gateway_left(&mut self, key: &ObjectKey, id: GatewayId) {
+        self.each_operation_of(key, &Event::GatewayGone(id));
+        self.metrics.forget_gateway(id.0);
+    }
+
+    fn each_operation_of(&mut self, key: &ObjectKey, event: &Event) {
+        let subjects: Vec<Subject> = self
+            .operations
+            .active
+            .keys()
+            .filter(|(pool, _)| pool == key)
+            .cloned()
+            .collect();
+        for subject in subjects {
+            self.advance(&subject, event.clone());
+        }
+    }
+
+    /// An agent did what it was told.
+    pub(super) fn acknowledged(&mut self, _birth: Birth, ack: &proto::Ack) {
+        let Some((subject, told)) = self.operations.commands.remove(&ack.id) else {
+            return;
+        };
+        let event = match told {
+            Told::Snapshot => {
+                let package = ack.package.clone().unwrap_or_default();
+                Event::Snapshotted(Package {
+                    bytes: package.bytes,
+                    sha256: package.sha256,
+                    format: package.format,
+                })
+            }
+            Told::Fetch => Event::Fetched,
+            Told::Activate => Event::Activated,
+            Told::Assign => Event::Assigned,
+            Told::Forget => Event::Forgotten,
+            Told::Discard => Event::Discarded,
+            Told::Thaw => Event::Thawed,
+        };
+        self.advance(&subject, event);
+    }
+
+    /// An agent did not do what it was told.
+    pub(super) fn refused(&mut self, birth: Birth, refusal: &proto::Nack) {
+        let Some((subject, told)) = self.operations.commands.remove(&refusal.id) else {
+            return;
+        };
+        let reason = match refusal.reason() {
+            nack::Reason::Busy => Nack::Busy,
+            nack::Reason::Stream => Nack::Stream,
+            nack::Reason::NotHere => Nack::NotHere,
+            nack::Reason::Unsupported => Nack::Unsupported,
+            nack::Reason::TooLarge => Nack::TooLarge,
+            nack::Reason::Corrupt => Nack::Corrupt,
+            nack::Reason::Unreachable => Nack::Unreachable,
+            nack::Reason::Refused => Nack::Refused,
+            nack::Reason::Unknown | nack::Reason::Timeout => Nack::Other,
+        };
+        tracing::debug!(worker = %birth, ?told, ?reason, message = %refusal.message, "an agent refused a command");
+        // What is not there any more needs no dropping.
+        let event = match (told, reason) {
+            (Told::Forget, Nack::NotHere) => Event::Forgotten,
+            (Told::Discard, Nack::NotHere) => Event::Discarded,
+            _ => Event::Failed(reason),
+        };
+        self.advance(&subject, event);
+    }
+
+    /// Timeouts of open moves, late logins, provisional users.
+    pub(super) fn tick_operations(&mut self) {
+        let now = self.now;
+        let due = |active: &Active| active.state.deadline().is_some_and(|at| at <= now);
+        let subjects: Vec<Subject> = self
+            .operations
+            .active
+            .iter()
+            .filter(|(_, active)| due(active))
+            .map(|(subject, _)| subject.clone())
+            .collect();
+        for subject in subjects {
+            self.advance(&subject, Event::Tick);
+        }
+        for operation in self.operations.overdue_answers(now) {
+            let subject = (operation.pool.clone(), operation.user.clone());
+            if operation.kind == Kind::Move {
+                self.operations.pause(&subject, now);
+            } else {
+                self.operations.enqueue(operation);
+                self.start_ready(&subject.0, &subject.1);
+            }
+        }
+        self.adopt_born();
+    }
+
+    /// D1, V7: a worker died; what can be saved of its moves is saved.
+    pub(super) fn operations_lose_worker(&mut self, birth: Birth) {
+        self.operations.forget_worker(birth);
+        let ends: Vec<(Subject, Event)> = self
+            .operations
+            .active
+            .iter()
+            .filter_map(|(subject, active)| {
+                if active.state.source == birth {
+                    Some((subject.clone(), Event::SourceDied))
+                } else {
+                    (active.state.target == birth).then(|| (subject.clone(), Event::TargetDied))
+                }
+            })
+            .collect();
+        for (subject, event) in ends {
+            self.advance(&subject, event);
+        }
+    }
+
+    /// Tells every gateway of a pool. One that does not take it is cut: it dials anew and gets the whole table.
+    pub(super) fn broadcast(&mut self, key: &ObjectKey, command: &gateway_command::Command) {
+        let deaf = self
+            .pools
+            .get(key)
+            .map(|pool| pool.broadcast(command))
+            .unwrap_or_default();
+        for connection in deaf {
+            self.gateways.remove(&connection);
+            self.gateway_down(key, connection);
+        }
+    }
+}

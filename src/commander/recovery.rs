@@ -1,0 +1,419 @@
+//! A new leader's relearning (D3): who claims whom, judged by the engine once every pod that may hold users has spoken.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use elastic_pool_engine::ids::{Birth, ClientId, Epoch, UserId};
+use elastic_pool_engine::recovery::{self as judge, Heard, Order, Owner};
+
+use super::operation::{Kind, Operation, Subject};
+use super::{Commander, RECOVERY_LIMIT};
+use crate::channel::proto::{
+    self, Activate, AgentHello, Discard, Forget, GatewayHello, Thaw, agent_command, claim,
+};
+use crate::vehicle::ObjectKey;
+
+/// What was heard and not judged yet.
+#[derive(Debug, Default)]
+pub(super) struct Recovery {
+    claims: HashMap<Subject, BTreeMap<Birth, judge::Claim>>,
+    clients: HashMap<Subject, BTreeSet<ClientId>>,
+    /// Highest ownership that a gateway's table named, and where.
+    tables: HashMap<Subject, (Epoch, Birth)>,
+    heard: BTreeSet<Birth>,
+}
+
+impl Commander {
+    /// What an agent holds. Before the pool is live it is kept for the judgement, later it is judged at once.
+    pub(super) fn claims(&mut self, birth: Birth, hello: &AgentHello) {
+        let Some(key) = self.pool_of_worker(birth) else {
+            return;
+        };
+        self.recovery.heard.insert(birth);
+        for claim in &hello.users {
+            let Ok(user) = UserId::new(&claim.user) else {
+                continue;
+            };
+            let subject = (key.clone(), user);
+            let Some(heard) = self.checked(&subject, birth, claim) else {
+                continue;
+            };
+            let clients = claim.clients.iter().filter_map(|client| ClientId::parse(client));
+            self.recovery
+                .clients
+                .entry(subject.clone())
+                .or_default()
+                .extend(clients);
+            self.recovery
+                .claims
+                .entry(subject)
+                .or_default()
+                .insert(birth, heard);
+        }
+        if self.pools.get(&key).is_some_and(|pool| pool.live) {
+            self.judge_late(&key, birth);
+        }
+    }
+
+    /// A claim without a valid ticket is provisional (design: who speaks).
+    fn checked(&self, (key, user): &Subject, birth: Birth, claim: &proto::Claim) -> Option<judge::Claim> {
+        let epoch = Epoch(claim.epoch);
+        let uid = self.workers.get(&birth)?.pod_uid();
+        let pod_key = self.pools.get(key)?.pod_key(uid)?;
+        let granted =
+            epoch != Epoch::PROVISIONAL && pod_key.ticket_is_valid(user.as_str(), epoch, &claim.ticket);
+        let id = Epoch(claim.r#move);
+        let held = match claim.state() {
+            claim::State::Unknown => return None,
+            claim::State::Owned if granted => judge::Held::Owned,
+            claim::State::Frozen if granted => judge::Held::Frozen { id },
+            claim::State::Staged => judge::Held::Staged {
+                id,
+                complete: claim.complete,
+            },
+            claim::State::Past => judge::Held::Past,
+            claim::State::Provisional | claim::State::Owned | claim::State::Frozen => {
+                judge::Held::Provisional
+            }
+        };
+        let epoch = if held == judge::Held::Provisional {
+            Epoch::PROVISIONAL
+        } else {
+            epoch
+        };
+        Some(judge::Claim {
+            worker: birth,
+            epoch,
+            held,
+        })
+    }
+
+    /// What a gateway's table says of users (D3): a hint where the worker itself is not heard yet.
+    pub(super) fn gateway_claims(&mut self, key: &ObjectKey, hello: &GatewayHello) {
+        if self.pools.get(key).is_some_and(|pool| pool.live) {
+            return;
+        }
+        for ownership in &hello.users {
+            let Ok(user) = UserId::new(&ownership.user) else {
+                continue;
+            };
+            let seen = (Epoch(ownership.epoch), Birth(ownership.birth));
+            let known = self
+                .recovery
+                .tables
+                .entry((key.clone(), user.clone()))
+                .or_insert(seen);
+            *known = (*known).max(seen);
+            let clients = ownership
+                .clients
+                .iter()
+                .filter_map(|client| ClientId::parse(client));
+            self.recovery
+                .clients
+                .entry((key.clone(), user))
+                .or_default()
+                .extend(clients);
+        }
+    }
+
+    /// The vehicle has told all it had.
+    pub(super) fn synced(&mut self) {
+        self.synced = true;
+        self.started = self.now;
+        self.dirty_groups.extend(self.groups.keys().cloned());
+    }
+
+    pub(super) fn recovery_loses_worker(&mut self, birth: Birth) {
+        for claims in self.recovery.claims.values_mut() {
+            claims.remove(&birth);
+        }
+    }
+
+    /// Makes pools live whose pods have all spoken, or whose time is up.
+    pub(super) fn finish_recovery(&mut self) {
+        if !self.synced {
+            return;
+        }
+        let late = self.now.saturating_sub(self.started) >= RECOVERY_LIMIT;
+        let waiting: Vec<ObjectKey> = self
+            .pools
+            .values()
+            .filter(|pool| !pool.live && pool.keys.is_some())
+            .map(|pool| pool.key.clone())
+            .collect();
+        for key in waiting {
+            let unheard = self.workers.values().any(|worker| {
+                let of_pool = self
+                    .groups
+                    .get(&worker.group)
+                    .is_some_and(|group| group.spec.pool == key);
+                let may_hold = worker.fact.is_some() && worker.birth.term() != self.term && !worker.dead;
+                of_pool && may_hold && !self.recovery.heard.contains(&worker.birth)
+            });
+            if late || !unheard {
+                self.make_live(&key);
+            }
+        }
+    }
+
+    fn make_live(&mut self, key: &ObjectKey) {
+        let mut subjects: BTreeSet<UserId> = BTreeSet::new();
+        let of_pool = |(pool, _): &&Subject| pool == key;
+        subjects.extend(
+            self.recovery
+                .claims
+                .keys()
+                .filter(of_pool)
+                .map(|(_, user)| user.clone()),
+        );
+        subjects.extend(
+            self.recovery
+                .tables
+                .keys()
+                .filter(of_pool)
+                .map(|(_, user)| user.clone()),
+        );
+        let known = subjects.len();
+        for user in subjects {
+            self.judge((key.clone(), user));
+        }
+        if let Some(pool) = self.pools.get_mut(key) {
+            pool.live = true;
+        }
+        tracing::info!(pool = %key, users = known, "the pool is live");
+        let groups = self.groups.values().filter(|group| group.spec.pool == *key);
+        let groups: Vec<ObjectKey> = groups.map(|group| group.spec.key.clone()).collect();
+        self.dirty_groups.extend(groups);
+    }
+
+    /// Judges one user and does what follows.
+    fn judge(&mut self, subject: Subject) {
+        let claims: Vec<judge::Claim> = self
+            .recovery
+            .claims
+            .remove(&subject)
+            .map(|claims| claims.into_values().collect())
+            .unwrap_or_default();
+        let table = self.recovery.tables.remove(&subject);
+        let clients = self.recovery.clients.remove(&subject).unwrap_or_default();
+        let heard = Heard {
+            claims,
+            gateways_saw: table.map(|(epoch, _)| epoch),
+            gateways_heard: true,
+            worker_died: table.is_some_and(|(_, birth)| !self.workers.contains_key(&birth)),
+        };
+        let unheard = |birth: Birth| {
+            self.workers.get(&birth).is_some_and(|worker| !worker.dead)
+                && !self.recovery.heard.contains(&birth)
+        };
+        if heard.claims.is_empty() {
+            // Nobody spoke of him: he lives where a table says, if that worker is only silent.
+            if let Some((epoch, birth)) = table.filter(|(_, birth)| unheard(*birth)) {
+                self.take(&subject, birth, epoch);
+            } else if table.is_some() {
+                self.metrics.users_lost("worker_died", 1);
+            }
+        } else {
+            let verdict = judge::resolve(&heard);
+            if verdict.alarm {
+                tracing::error!(pool = %subject.0, user = %subject.1, "two owners were heard: the higher epoch wins");
+                self.metrics.moved("two_owners");
+            }
+            self.enact(&subject, &verdict);
+        }
+        if let Some(pool) = self.pools.get_mut(&subject.0) {
+            for client in clients {
+                pool.surface.bind(client, &subject.1);
+            }
+        }
+    }
+
+    fn take(&mut self, (key, user): &Subject, birth: Birth, epoch: Epoch) {
+        if let Some(pool) = self.pools.get_mut(key) {
+            pool.surface.settle(user, birth, epoch);
+        }
+    }
+
+    fn enact(&mut self, subject: &Subject, verdict: &judge::Verdict) {
+        let mut thawed = None;
+        match verdict.owner {
+            Owner::Keeps(birth, epoch) | Owner::Activated(birth, epoch) => self.take(subject, birth, epoch),
+            Owner::Granted(birth) => {
+                let epoch = self.next_epoch();
+                self.take(subject, birth, epoch);
+                thawed = Some(epoch);
+            }
+            Owner::Nobody { lost } => {
+                if let Some(pool) = self.pools.get_mut(&subject.0) {
+                    pool.surface.remove(&subject.1);
+                }
+                if lost {
+                    tracing::warn!(pool = %subject.0, user = %subject.1, "user lost: no copy of him is valid");
+                    self.metrics.users_lost("leader_changed", 1);
+                }
+            }
+            Owner::Unknown => {}
+        }
+        for (birth, order) in &verdict.orders {
+            self.order(subject, *birth, *order, thawed);
+        }
+    }
+
+    /// Orders of a judgement are idempotent; a lost one is judged again when the agent says Hello.
+    fn order(&mut self, subject: &Subject, birth: Birth, order: Order, thawed: Option<Epoch>) {
+        let (key, user) = subject;
+        let name = user.to_string();
+        let command = match order {
+            Order::Thaw { id } => {
+                let Some(pool) = self.pools.get(key) else { return };
+                let epoch = thawed.unwrap_or_default();
+                let ticket = self.ticket(pool, user, birth, epoch);
+                agent_command::Command::Thaw(Thaw {
+                    user: name,
+                    r#move: id.0,
+                    epoch: epoch.0,
+                    ticket,
+                })
+            }
+            Order::Activate { id } => {
+                self.tell_agent(
+                    birth,
+                    agent_command::Command::Activate(Activate {
+                        user: name,
+                        r#move: id.0,
+                        join: false,
+                    }),
+                );
+                return self.assign(key, user);
+            }
+            Order::Discard { id } => agent_command::Command::Discard(Discard {
+                user: name,
+                r#move: id.0,
+            }),
+            Order::Forget { id } => agent_command::Command::Forget(Forget {
+                user: name,
+                r#move: id.0,
+            }),
+            Order::Grant => return self.assign(key, user),
+            Order::Join => return self.join_slice(subject, birth),
+        };
+        self.tell_agent(birth, command);
+    }
+
+    fn join_slice(&mut self, subject: &Subject, at: Birth) {
+        let clients = self.recovery.clients.get(subject).cloned().unwrap_or_default();
+        let owner = self
+            .pools
+            .get(&subject.0)
+            .and_then(|pool| pool.surface.get(&subject.1))
+            .map(|r| r.owner);
+        if let (Some(client), Some(owner)) = (clients.into_iter().next(), owner) {
+            let operation = Operation::new(
+                subject.0.clone(),
+                subject.1.clone(),
+                at,
+                owner,
+                Kind::Join { client },
+            );
+            self.operations.enqueue(operation);
+            self.start_ready(&subject.0, &subject.1);
+        }
+    }
+
+    /// An agent that (re)connects while the pool is live: its claims are weighed against the surface.
+    fn judge_late(&mut self, key: &ObjectKey, birth: Birth) {
+        let subjects: Vec<Subject> = self
+            .recovery
+            .claims
+            .iter()
+            .filter(|((pool, _), claims)| pool == key && claims.contains_key(&birth))
+            .map(|(subject, _)| subject.clone())
+            .collect();
+        for subject in subjects {
+            let claim = self
+                .recovery
+                .claims
+                .remove(&subject)
+                .and_then(|mut claims| claims.remove(&birth));
+            let clients = self.recovery.clients.remove(&subject).unwrap_or_default();
+            if let Some(claim) = claim
+                && !self.operations.is_busy(&subject.0, &subject.1)
+            {
+                self.weigh(&subject, claim, &clients);
+            }
+        }
+    }
+
+    fn weigh(&mut self, subject: &Subject, claim: judge::Claim, clients: &BTreeSet<ClientId>) {
+        let (key, user) = subject;
+        let birth = claim.worker;
+        let resident = self
+            .pools
+            .get(key)
+            .and_then(|pool| pool.surface.get(user))
+            .map(|resident| (resident.owner, resident.epoch));
+        let here = resident.is_some_and(|(owner, _)| owner == birth);
+        let newer = resident.is_none_or(|(_, epoch)| claim.epoch > epoch);
+        match claim.held {
+            judge::Held::Owned if here && !newer => self.assign(key, user),
+            judge::Held::Owned if newer => self.take(subject, birth, claim.epoch),
+            judge::Held::Owned => self.order(subject, birth, Order::Forget { id: claim.epoch }, None),
+            judge::Held::Frozen { id } if here || resident.is_none() => {
+                let epoch = self.next_epoch();
+                self.take(subject, birth, epoch);
+                self.order(subject, birth, Order::Thaw { id }, Some(epoch));
+            }
+            judge::Held::Frozen { id } => self.order(subject, birth, Order::Forget { id }, None),
+            judge::Held::Staged { id, .. } => self.order(subject, birth, Order::Discard { id }, None),
+            judge::Held::Past => {}
+            judge::Held::Provisional => {
+                let name = user.to_string();
+                for client in clients {
+                    self.user_born(
+                        birth,
+                        &proto::UserBorn {
+                            user: name.clone(),
+                            client: client.to_string(),
+                        },
+                    );
+                }
+            }
+        }
+        if resident.is_none()
+            && let Some(pool) = self.pools.get_mut(key)
+        {
+            for client in clients {
+                pool.surface.bind(*client, user);
+            }
+        }
+        self.refresh(birth);
+    }
+
+    /// A frozen original asks what became of its move.
+    pub(super) fn resolve(&mut self, birth: Birth, open: &proto::Resolve) {
+        let (Ok(user), Some(key)) = (UserId::new(&open.user), self.pool_of_worker(birth)) else {
+            return;
+        };
+        let live = self.pools.get(&key).is_some_and(|pool| pool.live);
+        if !live || self.operations.is_busy(&key, &user) {
+            return;
+        }
+        let id = Epoch(open.r#move);
+        let resident = self
+            .pools
+            .get(&key)
+            .and_then(|pool| pool.surface.get(&user))
+            .map(|resident| resident.epoch);
+        let epoch = resident.unwrap_or_default();
+        let claim = judge::Claim {
+            worker: birth,
+            epoch,
+            held: judge::Held::Frozen { id },
+        };
+        self.weigh(&(key, user), claim, &BTreeSet::new());
+    }
+
+    /// An agent that came back in the middle of moves: resends of the state machines reach it; nothing else is owed.
+    pub(super) fn agent_returned(&mut self, birth: Birth) {
+        self.refresh(birth);
+    }
+}

@@ -1,0 +1,290 @@
+//! A pool's gateway: Deployment, Service, ServiceAccount, disruption budget, its Secrets; and the Pool that nobody wrote.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kube::ResourceExt;
+use serde_json::{Map, Value, json};
+
+use super::OperatorEnv;
+use super::shared::{
+    add_pull_secrets, app_labels, container_security, env_field, group_co_owner, identity_volume, pool_owner,
+};
+use crate::api::labels::{
+    self, ADMIN_PORT, COMPONENT, GATEWAY, GATEWAY_PORT, GATEWAY_UID, IDENTITY_DIR, IDENTITY_VOLUME, IMPLICIT,
+    KEYS_DIR, NAME, POOL,
+};
+use crate::api::pool::Secure;
+use crate::api::{API_VERSION, Pool, PoolGroup};
+use crate::credentials::Key;
+
+/// Time that a gateway has to let its connections end.
+const GRACE_SECONDS: u32 = 60;
+const KEYS_VOLUME: &str = "keys";
+/// Read by the file's group alone.
+const KEYS_MODE: u32 = 0o440;
+
+/// All of a pool's gateway but its Secrets, in the order in which they are applied.
+pub fn gateway_objects(pool: &Pool, env: &OperatorEnv) -> Vec<Value> {
+    vec![
+        gateway_service_account(pool),
+        gateway_service(pool),
+        gateway_budget(pool),
+        gateway_deployment(pool, env),
+    ]
+}
+
+fn namespace(pool: &Pool) -> String {
+    pool.namespace().unwrap_or_else(|| "default".to_owned())
+}
+
+fn object_labels(pool: &str) -> Map<String, Value> {
+    let mut all = app_labels(NAME, pool, GATEWAY, pool);
+    all.insert(POOL.to_owned(), pool.into());
+    all.insert(COMPONENT.to_owned(), GATEWAY.into());
+    all
+}
+
+/// Only names of our own: a template may carry any other label.
+fn selector(pool: &str) -> Value {
+    json!({POOL: pool, COMPONENT: GATEWAY})
+}
+
+fn metadata(pool: &Pool, name: &str) -> Value {
+    json!({
+        "name": name,
+        "namespace": namespace(pool),
+        "labels": object_labels(&pool.name_any()),
+        "ownerReferences": [pool_owner(pool)],
+    })
+}
+
+/// The account that gateways speak under; it has no rights.
+pub fn gateway_service_account(pool: &Pool) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": metadata(pool, &labels::gateway_name(&pool.name_any())),
+        "automountServiceAccountToken": false,
+    })
+}
+
+/// Where clients connect: port 80, under the pool's name.
+pub fn gateway_service(pool: &Pool) -> Value {
+    let name = pool.name_any();
+    let service = &pool.spec.gateway.service;
+    let mut metadata = metadata(pool, &name);
+    if !service.annotations.is_empty() {
+        metadata["annotations"] = json!(service.annotations);
+    }
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata,
+        "spec": {
+            "type": service.kind.as_str(),
+            "selector": selector(&name),
+            "ports": [{"name": "http", "port": 80, "protocol": "TCP", "targetPort": "http"}],
+        },
+    })
+}
+
+/// Gateways leave one by one.
+pub fn gateway_budget(pool: &Pool) -> Value {
+    let name = pool.name_any();
+    json!({
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": metadata(pool, &labels::gateway_name(&name)),
+        "spec": {
+            "maxUnavailable": 1,
+            "selector": {"matchLabels": selector(&name)},
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        },
+    })
+}
+
+/// The gateways.
+pub fn gateway_deployment(pool: &Pool, env: &OperatorEnv) -> Value {
+    let name = pool.name_any();
+    let own = labels::gateway_name(&name);
+    let spread = |key: &str| {
+        json!({
+            "maxSkew": 1,
+            "topologyKey": key,
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": selector(&name)},
+        })
+    };
+    let mut pull_secrets = Vec::new();
+    add_pull_secrets(&mut pull_secrets, &env.pull_secrets);
+    add_pull_secrets(&mut pull_secrets, &pool.spec.gateway.image_pull_secrets);
+    let mut pod = json!({
+        "serviceAccountName": own,
+        "automountServiceAccountToken": false,
+        "enableServiceLinks": false,
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "securityContext": {
+            "runAsNonRoot": true,
+            "runAsUser": GATEWAY_UID,
+            "runAsGroup": GATEWAY_UID,
+            "fsGroup": GATEWAY_UID,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "topologySpreadConstraints": [spread("topology.kubernetes.io/zone"), spread("kubernetes.io/hostname")],
+        "containers": [container(pool, env)],
+        "volumes": [
+            {"name": KEYS_VOLUME, "secret": {"secretName": own, "defaultMode": KEYS_MODE}},
+            identity_volume(),
+        ],
+    });
+    if !pull_secrets.is_empty() {
+        pod["imagePullSecrets"] = pull_secrets.into();
+    }
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": metadata(pool, &own),
+        "spec": {
+            "replicas": pool.spec.gateway.replicas,
+            "selector": {"matchLabels": selector(&name)},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
+            "template": {"metadata": {"labels": object_labels(&name)}, "spec": pod},
+        },
+    })
+}
+
+fn container(pool: &Pool, env: &OperatorEnv) -> Value {
+    let resources = pool
+        .spec
+        .gateway
+        .resources
+        .as_ref()
+        .or(env.gateway_resources.as_ref());
+    let probe = |path: &str, period: u32| {
+        json!({
+            "httpGet": {"path": path, "port": "admin", "scheme": "HTTP"},
+            "periodSeconds": period,
+            "timeoutSeconds": 2,
+            "failureThreshold": 3,
+        })
+    };
+    json!({
+        "name": GATEWAY,
+        "image": env.image,
+        "imagePullPolicy": env.pull_policy,
+        "args": args(pool, env),
+        "env": [env_field("POD_UID", "metadata.uid"), env_field("POD_NAME", "metadata.name")],
+        "ports": [
+            {"name": "http", "containerPort": GATEWAY_PORT, "protocol": "TCP"},
+            {"name": "admin", "containerPort": ADMIN_PORT, "protocol": "TCP"},
+        ],
+        "livenessProbe": probe("/livez", 10),
+        "readinessProbe": probe("/readyz", 1),
+        "resources": resources.map_or_else(
+            || json!({"requests": {"cpu": "100m", "memory": "32Mi"}, "limits": {"memory": "256Mi"}}),
+            |resources| json!(resources),
+        ),
+        "securityContext": container_security(GATEWAY_UID),
+        "volumeMounts": [
+            {"name": KEYS_VOLUME, "mountPath": KEYS_DIR, "readOnly": true},
+            {"name": IDENTITY_VOLUME, "mountPath": IDENTITY_DIR, "readOnly": true},
+        ],
+    })
+}
+
+fn args(pool: &Pool, env: &OperatorEnv) -> Vec<String> {
+    let mut args = vec![GATEWAY.to_owned()];
+    let mut flag = |name: &str, value: String| args.extend([format!("--{name}"), value]);
+    flag("pool", format!("{}/{}", namespace(pool), pool.name_any()));
+    flag("channel", env.channel.clone());
+    flag("token-file", format!("{IDENTITY_DIR}/token"));
+    flag("secret-dir", KEYS_DIR.to_owned());
+    flag("listen", format!("0.0.0.0:{GATEWAY_PORT}"));
+    flag("admin-listen", format!("0.0.0.0:{ADMIN_PORT}"));
+    flag("cookie-name", pool.spec.cookie.name.clone());
+    let secure = match pool.spec.cookie.secure {
+        Secure::Auto => "auto",
+        Secure::Always => "always",
+        Secure::Never => "never",
+    };
+    flag("cookie-secure", secure.to_owned());
+    if !pool.spec.gateway.trusted_proxies.is_empty() {
+        flag("trusted-proxies", pool.spec.gateway.trusted_proxies.join(","));
+    }
+    args
+}
+
+/// The keys of a pool, made once.
+#[derive(Debug, Clone)]
+pub struct PoolSecrets {
+    /// Seals the cookie.
+    pub cookie: Key,
+    /// Opens cookies that the key before sealed, while a rotation runs.
+    pub cookie_previous: Option<Key>,
+    /// Pool-Hop is made with it.
+    pub pool: Key,
+    /// Tickets are made with it; no gateway has it.
+    pub ticket: Key,
+}
+
+/// The Secret that gateways mount: cookie and hop keys.
+pub fn gateway_secret(pool: &Pool, keys: &PoolSecrets) -> Value {
+    let mut data = vec![(labels::COOKIE_KEY, &keys.cookie), (labels::POOL_KEY, &keys.pool)];
+    data.extend(
+        keys.cookie_previous
+            .iter()
+            .map(|key| (labels::COOKIE_KEY_PREVIOUS, key)),
+    );
+    secret(pool, &labels::gateway_name(&pool.name_any()), &data)
+}
+
+/// The Secret that the operator alone reads: the ticket key.
+pub fn tickets_secret(pool: &Pool, keys: &PoolSecrets) -> Value {
+    secret(
+        pool,
+        &labels::tickets_name(&pool.name_any()),
+        &[(labels::TICKET_KEY, &keys.ticket)],
+    )
+}
+
+fn secret(pool: &Pool, name: &str, keys: &[(&str, &Key)]) -> Value {
+    let data: Map<String, Value> = keys
+        .iter()
+        .map(|(name, key)| ((*name).to_owned(), STANDARD.encode(key.to_hex()).into()))
+        .collect();
+    json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": metadata(pool, name),
+        "type": "Opaque",
+        "data": data,
+    })
+}
+
+/// The Pool of groups that name one which nobody wrote: all defaults, gone with the last of `groups`.
+///
+/// `None`: no group, or groups of several pools or namespaces.
+pub fn implicit_pool(groups: &[&PoolGroup]) -> Option<Value> {
+    let first = groups.first()?;
+    let (name, namespace) = (&first.spec.pool, first.namespace());
+    if groups
+        .iter()
+        .any(|group| group.spec.pool != *name || group.namespace() != namespace)
+    {
+        return None;
+    }
+    let mut labels = app_labels(NAME, name, "pool", name);
+    labels.insert(POOL.to_owned(), name.as_str().into());
+    Some(json!({
+        "apiVersion": API_VERSION,
+        "kind": "Pool",
+        "metadata": {
+            "name": name,
+            "namespace": namespace.unwrap_or_else(|| "default".to_owned()),
+            "labels": labels,
+            "annotations": {IMPLICIT: "true"},
+            "ownerReferences": groups.iter().map(|group| group_co_owner(group)).collect::<Vec<_>>(),
+        },
+        "spec": {"class": first.spec.class},
+    }))
+}

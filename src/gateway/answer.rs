@@ -1,0 +1,180 @@
+//! A worker's answer on its way to the client: streamed, clocked at its end, ended early when its stream is moved; it reads no byte.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use elastic_pool_engine::ids::{ClientId, UserId};
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use tokio_util::sync::WaitForCancellationFutureOwned;
+
+use super::body::Replay;
+use super::clock::UserClock;
+use super::front::Front;
+use super::metrics::Outcome;
+use super::streams::Registered;
+use super::upstream::{Sender, Upstream};
+
+/// One forward in flight, for the worker's count.
+pub(crate) struct Open(Arc<Upstream>);
+
+impl Open {
+    pub(crate) fn new(upstream: &Arc<Upstream>) -> Self {
+        upstream.open.fetch_add(1, Relaxed);
+        Self(Arc::clone(upstream))
+    }
+
+    pub(crate) fn upstream(&self) -> &Arc<Upstream> {
+        &self.0
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Relaxed);
+    }
+}
+
+/// What is due when an answer ends, however it ends.
+pub(crate) struct Finish {
+    pub(crate) front: Arc<Front>,
+    pub(crate) open: Open,
+    pub(crate) user: Option<Arc<UserClock>>,
+    /// When the forward began.
+    pub(crate) began: Duration,
+    pub(crate) sender: Option<Sender>,
+    pub(crate) request: Option<Arc<Replay>>,
+    /// L3: whom to report as quiet.
+    pub(crate) quiet: Option<(UserId, ClientId)>,
+    pub(crate) counted: bool,
+}
+
+impl Finish {
+    /// Clocks the forward (U1), once.
+    pub(crate) fn count(&mut self, failed: bool) {
+        if std::mem::replace(&mut self.counted, true) {
+            return;
+        }
+        let took = self.front.clock.now().saturating_sub(self.began);
+        self.open.upstream().clock.add(took, failed);
+        if let Some(user) = &self.user {
+            user.add(took);
+        }
+        self.front.metrics.forward_seconds.observe(took.as_secs_f64());
+        self.front.metrics.ended(if failed {
+            Outcome::Broken
+        } else {
+            Outcome::Answered
+        });
+    }
+
+    /// The answer ended well: its connection serves again, when it is done with the request too.
+    pub(crate) fn complete(&mut self) {
+        self.count(false);
+        let sent = self.request.as_ref().is_none_or(|request| request.is_ended());
+        if let Some(sender) = self.sender.take().filter(|_| sent) {
+            self.open.upstream().put_idle(sender, self.front.clock.now());
+        }
+    }
+}
+
+impl Drop for Finish {
+    fn drop(&mut self) {
+        // A client that hung up is no failure of the worker.
+        self.count(false);
+        if let Some((user, client)) = self.quiet.take() {
+            self.front.commander.quiet(&user, client);
+        }
+    }
+}
+
+/// An event stream that may be told to end.
+pub(crate) struct Ending {
+    told: Pin<Box<WaitForCancellationFutureOwned>>,
+    _registered: Registered,
+}
+
+impl Ending {
+    pub(crate) fn new(registered: Registered) -> Self {
+        let told = Box::pin(registered.stream.close.clone().cancelled_owned());
+        Self {
+            told,
+            _registered: registered,
+        }
+    }
+}
+
+/// Body of an answer.
+pub(crate) enum AnswerBody {
+    /// None.
+    Empty,
+    /// The gateway's own.
+    Text(Option<Bytes>),
+    /// A worker's.
+    Relay(Box<Relay>),
+}
+
+/// A worker's body.
+pub(crate) struct Relay {
+    pub(crate) body: Incoming,
+    pub(crate) finish: Finish,
+    pub(crate) ending: Option<Ending>,
+}
+
+impl Relay {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        if let Some(ending) = &mut self.ending
+            && ending.told.as_mut().poll(cx).is_ready()
+        {
+            return Poll::Ready(None);
+        }
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        match &polled {
+            Poll::Ready(None) => self.finish.complete(),
+            // With a known length the end is never asked for.
+            Poll::Ready(Some(Ok(_))) if self.body.is_end_stream() => self.finish.complete(),
+            Poll::Ready(Some(Err(_))) => self.finish.count(true),
+            Poll::Ready(Some(Ok(_))) | Poll::Pending => {}
+        }
+        polled
+    }
+}
+
+impl Body for AnswerBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        match self.get_mut() {
+            Self::Empty => Poll::Ready(None),
+            Self::Text(text) => Poll::Ready(text.take().map(|text| Ok(Frame::data(text)))),
+            Self::Relay(relay) => relay.poll(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Text(text) => text.is_none(),
+            Self::Relay(relay) => relay.body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Empty => SizeHint::with_exact(0),
+            Self::Text(text) => SizeHint::with_exact(
+                text.as_ref()
+                    .map_or(0, |text| u64::try_from(text.len()).unwrap_or(0)),
+            ),
+            Self::Relay(relay) => relay.body.size_hint(),
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Request bodies on their way to a worker: streamed, and kept up to a bound in case the worker refuses; it sends nothing.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use parking_lot::Mutex;
+
+/// Bytes of a body that are kept for a second attempt; a longer body is sent once only.
+pub(crate) const REPLAY_MAX: usize = 64 * 1024;
+
+struct State {
+    rest: Incoming,
+    kept: Vec<Bytes>,
+    bytes: usize,
+    lost: bool,
+    /// Attempt that may read; an older one's reader gets an error.
+    attempt: u32,
+}
+
+/// A client's request body, read by one attempt at a time.
+pub(crate) struct Replay {
+    state: Mutex<State>,
+    ended: AtomicBool,
+    size: SizeHint,
+}
+
+/// The body of one attempt.
+pub(crate) enum ForwardBody {
+    /// Nothing follows the head.
+    Empty,
+    /// The client's body from its beginning.
+    Streamed {
+        /// Shared with later attempts.
+        source: Arc<Replay>,
+        /// This attempt's number.
+        attempt: u32,
+        /// Kept pieces already passed on.
+        position: usize,
+    },
+}
+
+/// Why a body broke off.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BodyError {
+    #[error("the client broke off")]
+    Client(#[source] hyper::Error),
+    #[error("a later attempt took the body over")]
+    TakenOver,
+}
+
+impl Replay {
+    pub(crate) fn new(body: Incoming) -> Arc<Self> {
+        let size = body.size_hint();
+        let state = State {
+            rest: body,
+            kept: Vec::new(),
+            bytes: 0,
+            lost: false,
+            attempt: 0,
+        };
+        Arc::new(Self {
+            state: Mutex::new(state),
+            ended: AtomicBool::new(false),
+            size,
+        })
+    }
+
+    /// The body for the next attempt, from its beginning; `None` when that was not kept.
+    pub(crate) fn attempt(source: &Arc<Self>) -> Option<ForwardBody> {
+        let mut state = source.state.lock();
+        if state.lost {
+            return None;
+        }
+        state.attempt += 1;
+        Some(ForwardBody::Streamed {
+            source: Arc::clone(source),
+            attempt: state.attempt,
+            position: 0,
+        })
+    }
+
+    /// True when everything was read from the client.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    fn poll(
+        &self,
+        cx: &mut Context<'_>,
+        attempt: u32,
+        position: &mut usize,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let mut state = self.state.lock();
+        if state.attempt != attempt {
+            return Poll::Ready(Some(Err(BodyError::TakenOver)));
+        }
+        if let Some(piece) = state.kept.get(*position) {
+            *position += 1;
+            return Poll::Ready(Some(Ok(Frame::data(piece.clone()))));
+        }
+        let polled = Pin::new(&mut state.rest).poll_frame(cx);
+        match &polled {
+            Poll::Ready(Some(Ok(frame))) => {
+                match frame.data_ref() {
+                    Some(data) if !state.lost && state.bytes + data.len() <= REPLAY_MAX => {
+                        state.bytes += data.len();
+                        state.kept.push(data.clone());
+                        *position += 1;
+                    }
+                    _ => {
+                        state.lost = true;
+                        state.kept = Vec::new();
+                    }
+                }
+                if state.rest.is_end_stream() {
+                    self.ended.store(true, Ordering::Release);
+                }
+            }
+            Poll::Ready(None) => self.ended.store(true, Ordering::Release),
+            Poll::Ready(Some(Err(_))) => state.lost = true,
+            Poll::Pending => {}
+        }
+        polled.map(|frame| frame.map(|frame| frame.map_err(BodyError::Client)))
+    }
+}
+
+impl Body for ForwardBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match self.get_mut() {
+            Self::Empty => Poll::Ready(None),
+            Self::Streamed {
+                source,
+                attempt,
+                position,
+            } => source.poll(cx, *attempt, position),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Streamed {
+                source,
+                attempt,
+                position,
+            } => {
+                let state = source.state.lock();
+                source.is_ended() && state.attempt == *attempt && *position >= state.kept.len()
+            }
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Empty => SizeHint::with_exact(0),
+            // The framing is decided before the first read: the whole body's size.
+            Self::Streamed { source, .. } => source.size,
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! What a request or an answer may carry across the gateway: hop-by-hop and pool-* headers go, X-Forwarded-* are set; it routes nothing.
+
+use std::net::IpAddr;
+
+use http::header::{
+    CONNECTION, HOST, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING,
+    UPGRADE,
+};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method, Uri, Version, request};
+
+pub(crate) const POOL_USER: HeaderName = HeaderName::from_static("pool-user");
+pub(crate) const POOL_GROUP: HeaderName = HeaderName::from_static("pool-group");
+pub(crate) const POOL_FENCE: HeaderName = HeaderName::from_static("pool-fence");
+pub(crate) const POOL_HOP: HeaderName = HeaderName::from_static("pool-hop");
+pub(crate) const POOL_CLIENT: HeaderName = HeaderName::from_static("pool-client");
+pub(crate) const POOL_EPOCH: HeaderName = HeaderName::from_static("pool-epoch");
+pub(crate) const POOL_TICKET: HeaderName = HeaderName::from_static("pool-ticket");
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const FORWARDED: HeaderName = HeaderName::from_static("forwarded");
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+const HTTP: HeaderValue = HeaderValue::from_static("http");
+const HTTPS: HeaderValue = HeaderValue::from_static("https");
+
+/// A network of proxies whose X-Forwarded-* headers are believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Network {
+    address: IpAddr,
+    bits: u8,
+}
+
+impl std::str::FromStr for Network {
+    type Err = String;
+
+    /// An address, or an address and a prefix length: `10.0.0.0/8`, `::1`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (address, bits) = text
+            .split_once('/')
+            .map_or((text, None), |(address, bits)| (address, Some(bits)));
+        let address: IpAddr = address
+            .parse()
+            .map_err(|_| format!("`{address}` is no IP address"))?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let bits = bits
+            .map_or(Ok(most), str::parse)
+            .ok()
+            .filter(|bits| *bits <= most);
+        let bits = bits.ok_or_else(|| format!("`{text}` has no prefix length of 0 to {most}"))?;
+        Ok(Self { address, bits })
+    }
+}
+
+impl Network {
+    fn holds(self, peer: IpAddr) -> bool {
+        let same = |left: u128, right: u128, width: u32| {
+            let shift = width - u32::from(self.bits);
+            left.checked_shr(shift).unwrap_or(0) == right.checked_shr(shift).unwrap_or(0)
+        };
+        match (self.address, peer.to_canonical()) {
+            (IpAddr::V4(own), IpAddr::V4(peer)) => same(own.to_bits().into(), peer.to_bits().into(), 32),
+            (IpAddr::V6(own), IpAddr::V6(peer)) => same(own.to_bits(), peer.to_bits(), 128),
+            _ => false,
+        }
+    }
+}
+
+/// True when a proxy among `trusted` speaks for the client.
+pub(crate) fn is_trusted(trusted: &[Network], peer: IpAddr) -> bool {
+    trusted.iter().any(|network| network.holds(peer))
+}
+
+/// True when a trusted proxy says that the client spoke https.
+pub(crate) fn says_https(headers: &HeaderMap) -> bool {
+    headers
+        .get(X_FORWARDED_PROTO)
+        .is_some_and(|proto| proto.as_bytes().eq_ignore_ascii_case(b"https"))
+}
+
+/// True for a path that a worker's contract keeps for its agent, however it is written.
+pub(crate) fn is_reserved(path: &str) -> bool {
+    // Almost all paths hold nothing that could spell it.
+    if !path.contains(['%', '\\'])
+        && !path
+            .as_bytes()
+            .windows(5)
+            .any(|part| part.eq_ignore_ascii_case(b"_pool"))
+    {
+        return false;
+    }
+    let mut decoded = path.to_owned();
+    // Twice, for apps behind something that decodes once more.
+    for _ in 0..2 {
+        decoded = percent_encoding::percent_decode_str(&decoded)
+            .decode_utf8_lossy()
+            .into_owned();
+    }
+    let mut parts: Vec<&str> = Vec::new();
+    for part in decoded.split(['/', '\\']) {
+        // A path parameter (`;x`) is no part of the name.
+        match part.split(';').next().unwrap_or("") {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            name => parts.push(name),
+        }
+    }
+    parts
+        .first()
+        .is_some_and(|first| first.eq_ignore_ascii_case("_pool"))
+}
+
+/// `pool-*`, also with underscores, which some servers take for the same.
+fn is_pool_header(name: &HeaderName) -> bool {
+    let name = name.as_str().as_bytes();
+    name.len() > 4 && name.starts_with(b"pool") && (name[4] == b'-' || name[4] == b'_')
+}
+
+/// Removes pool-* headers; true when there were any.
+pub(crate) fn strip_pool(headers: &mut HeaderMap) -> bool {
+    if !headers.keys().any(is_pool_header) {
+        return false;
+    }
+    let names: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| is_pool_header(name))
+        .cloned()
+        .collect();
+    for name in names {
+        headers.remove(name);
+    }
+    true
+}
+
+/// Removes what is meant for this connection only.
+pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) {
+    if headers.contains_key(CONNECTION) {
+        let named: Vec<HeaderName> = headers
+            .get_all(CONNECTION)
+            .iter()
+            .filter_map(|value| value.to_str().ok())
+            .flat_map(|value| value.split(','))
+            .filter_map(|name| HeaderName::from_bytes(name.trim().as_bytes()).ok())
+            .collect();
+        for name in named {
+            // A client must not make the gateway drop what it sets or needs itself.
+            if name != HOST && name != http::header::COOKIE && !name.as_str().starts_with("x-forwarded-") {
+                headers.remove(name);
+            }
+        }
+        headers.remove(CONNECTION);
+    }
+    for name in [
+        KEEP_ALIVE,
+        PROXY_CONNECTION,
+        PROXY_AUTHENTICATE,
+        PROXY_AUTHORIZATION,
+        TE,
+        TRAILER,
+        TRANSFER_ENCODING,
+        UPGRADE,
+    ] {
+        headers.remove(name);
+    }
+}
+
+/// True when the client wants a WebSocket on this HTTP/1.1 connection.
+pub(crate) fn wants_websocket(head: &request::Parts) -> bool {
+    let holds = |name: HeaderName, wanted: &str| {
+        head.headers
+            .get_all(name)
+            .iter()
+            .filter_map(|value| value.to_str().ok())
+            .any(|value| {
+                value
+                    .split(',')
+                    .any(|part| part.trim().eq_ignore_ascii_case(wanted))
+            })
+    };
+    head.version == Version::HTTP_11
+        && head.method == Method::GET
+        && head.headers.contains_key(UPGRADE)
+        && holds(UPGRADE, "websocket")
+        && holds(CONNECTION, "upgrade")
+}
+
+/// Puts the headers of a WebSocket's request or answer back, after hop-by-hop headers were removed.
+pub(crate) fn set_websocket(headers: &mut HeaderMap) {
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+}
+
+/// Turns a client's head into one for a worker: HTTP/1.1, origin form, Host, X-Forwarded-*.
+pub(crate) fn to_upstream(head: &mut request::Parts, peer: IpAddr, trusted: bool) {
+    if !head.headers.contains_key(HOST)
+        && let Some(authority) = head.uri.authority()
+        && let Ok(host) = HeaderValue::from_str(authority.as_str())
+    {
+        head.headers.insert(HOST, host);
+    }
+    if head.uri.authority().is_some() {
+        let origin = head.uri.path_and_query().cloned();
+        head.uri = Uri::from(origin.unwrap_or_else(|| PathAndQuery::from_static("/")));
+    }
+    head.version = Version::HTTP_11;
+    let headers = &mut head.headers;
+    let before = if trusted {
+        headers.get(X_FORWARDED_FOR).and_then(|v| v.to_str().ok())
+    } else {
+        None
+    };
+    let chain = before.map_or_else(|| peer.to_string(), |before| format!("{before}, {peer}"));
+    if let Ok(chain) = HeaderValue::from_str(&chain) {
+        headers.insert(X_FORWARDED_FOR, chain);
+    }
+    let https = trusted && says_https(headers);
+    headers.insert(X_FORWARDED_PROTO, if https { HTTPS } else { HTTP });
+    if !(trusted && headers.contains_key(X_FORWARDED_HOST)) {
+        match headers.get(HOST).cloned() {
+            Some(host) => drop(headers.insert(X_FORWARDED_HOST, host)),
+            None => drop(headers.remove(X_FORWARDED_HOST)),
+        }
+    }
+    if !trusted {
+        headers.remove(FORWARDED);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_contract_s_paths_are_found_however_they_are_written() {
+        for path in [
+            "/_pool",
+            "/_pool/v1/users",
+            "//_pool/x",
+            "/./_pool/",
+            "/a/../_pool/x",
+            "/%5fpool/",
+            "/%255Fpool/x",
+        ] {
+            assert!(is_reserved(path), "{path}");
+        }
+        for path in ["/_POOL/x", "/_pool;a=1/x", "/a/%2e%2e/_pool/x", "/\\_pool/x"] {
+            assert!(is_reserved(path), "{path}");
+        }
+        for path in ["/", "/pool", "/a/_pool/x", "/_poolx", "/_pools/a", "/100%/x"] {
+            assert!(!is_reserved(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn pool_headers_go_also_with_underscores_and_others_stay() {
+        let mut headers = HeaderMap::new();
+        for name in ["pool-user", "pool_user", "pool-x", "poolside", "x-pool-user"] {
+            headers.insert(HeaderName::from_static(name), HeaderValue::from_static("1"));
+        }
+        assert!(strip_pool(&mut headers));
+        assert!(!strip_pool(&mut headers));
+        let mut left: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["poolside", "x-pool-user"]);
+    }
+
+    #[test]
+    fn networks_hold_their_addresses_only() {
+        let holds =
+            |network: &str, peer: &str| network.parse::<Network>().unwrap().holds(peer.parse().unwrap());
+        assert!(holds("10.0.0.0/8", "10.9.9.9") && !holds("10.0.0.0/8", "11.0.0.1"));
+        assert!(holds("10.0.0.0/8", "::ffff:10.1.1.1") && holds("0.0.0.0/0", "1.2.3.4"));
+        assert!(holds("::/0", "::1") && holds("fd00::1", "fd00::1") && !holds("fd00::1", "fd00::2"));
+        for wrong in ["10.0.0.0/33", "x", "10.0.0.0/", "1.2.3.4/-1"] {
+            assert!(wrong.parse::<Network>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn forwarded_headers_of_a_stranger_are_replaced_and_a_proxy_s_are_extended() {
+        let head = |trusted| {
+            let request = http::Request::get("http://shop.test/a?b")
+                .header("x-forwarded-for", "9.9.9.9")
+                .header("x-forwarded-proto", "https")
+                .header("x-forwarded-host", "evil.test");
+            let mut head = request.body(()).unwrap().into_parts().0;
+            to_upstream(&mut head, "10.0.0.1".parse().unwrap(), trusted);
+            let text = |name: &str| head.headers[name].to_str().unwrap().to_owned();
+            (
+                head.uri.to_string(),
+                text("host"),
+                text("x-forwarded-for"),
+                text("x-forwarded-proto"),
+                text("x-forwarded-host"),
+            )
+        };
+        let own = |a: &str, b: &str, c: &str| {
+            (
+                "/a?b".to_owned(),
+                "shop.test".to_owned(),
+                a.to_owned(),
+                b.to_owned(),
+                c.to_owned(),
+            )
+        };
+        assert_eq!(head(false), own("10.0.0.1", "http", "shop.test"));
+        assert_eq!(head(true), own("9.9.9.9, 10.0.0.1", "https", "evil.test"));
+    }
+}

@@ -1,0 +1,263 @@
+//! The Cookie header: finds our cookie in it, takes it out byte for byte, and remembers opened ones; it judges none.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use http::header::COOKIE;
+use http::{HeaderMap, HeaderValue};
+use parking_lot::Mutex;
+
+use super::cookie::{Cookie, Seal};
+
+const HOST_PREFIX: &str = "__Host-";
+const SHARDS: usize = 16;
+/// Opened cookies kept per shard and generation: at most 2 x 16 x this many.
+const PER_SHARD: usize = 1024;
+
+/// The two names under which our cookie may stand.
+#[derive(Debug, Clone)]
+pub(crate) struct Names {
+    plain: String,
+    secure: String,
+}
+
+impl Names {
+    pub(crate) fn new(name: &str) -> Self {
+        Self {
+            plain: name.to_owned(),
+            secure: format!("{HOST_PREFIX}{name}"),
+        }
+    }
+
+    /// The name to read and write on a connection that is or is not `secure`.
+    pub(crate) fn of(&self, secure: bool) -> &str {
+        if secure { &self.secure } else { &self.plain }
+    }
+
+    fn is_ours(&self, name: &[u8]) -> bool {
+        name == self.plain.as_bytes() || name == self.secure.as_bytes()
+    }
+}
+
+/// Name and value of one pair of a Cookie header.
+fn pair(piece: &[u8]) -> (&[u8], &[u8]) {
+    let piece = piece.trim_ascii();
+    match piece.iter().position(|byte| *byte == b'=') {
+        Some(at) => (piece[..at].trim_ascii_end(), piece[at + 1..].trim_ascii_start()),
+        None => (piece, b""),
+    }
+}
+
+/// Takes our cookie, under either name, out of `headers`; other cookies keep every byte. The first value under the
+/// name of a `secure` or plain connection that `open` accepts is returned. `join` makes one header of several, as
+/// HTTP/2 requires of who passes them on.
+pub(crate) fn take<T>(
+    headers: &mut HeaderMap,
+    names: &Names,
+    secure: bool,
+    join: bool,
+    mut open: impl FnMut(&[u8]) -> Option<T>,
+) -> Option<T> {
+    let wanted = names.of(secure).as_bytes();
+    let (mut found, mut ours, mut lines) = (None, false, 0);
+    for value in headers.get_all(COOKIE) {
+        lines += 1;
+        for piece in value.as_bytes().split(|byte| *byte == b';') {
+            let (name, value) = pair(piece);
+            if names.is_ours(name) {
+                ours = true;
+                if found.is_none() && name == wanted {
+                    found = open(value);
+                }
+            }
+        }
+    }
+    if ours || (join && lines > 1) {
+        rebuild(headers, names, join);
+    }
+    found
+}
+
+fn rebuild(headers: &mut HeaderMap, names: &Names, join: bool) {
+    let mut kept: Vec<Vec<u8>> = Vec::new();
+    for value in headers.get_all(COOKIE) {
+        let mut line: Vec<u8> = Vec::with_capacity(value.len());
+        for piece in value.as_bytes().split(|byte| *byte == b';') {
+            if names.is_ours(pair(piece).0) {
+                continue;
+            }
+            if line.is_empty() {
+                line.extend_from_slice(piece.trim_ascii_start());
+            } else {
+                line.push(b';');
+                line.extend_from_slice(piece);
+            }
+        }
+        if !line.is_empty() {
+            kept.push(line);
+        }
+    }
+    headers.remove(COOKIE);
+    if join && kept.len() > 1 {
+        kept = vec![kept.join(&b"; "[..])];
+    }
+    for line in kept {
+        if let Ok(value) = HeaderValue::from_bytes(&line) {
+            headers.append(COOKIE, value);
+        }
+    }
+}
+
+/// An opened cookie with what each request needs of it.
+#[derive(Debug)]
+pub(crate) struct Known {
+    pub(crate) cookie: Cookie,
+    /// The client id as `pool-client` carries it.
+    pub(crate) client: HeaderValue,
+}
+
+impl Known {
+    pub(crate) fn new(cookie: Cookie) -> Self {
+        let client = client_header(&cookie.client.to_string());
+        Self { cookie, client }
+    }
+}
+
+fn client_header(client: &str) -> HeaderValue {
+    HeaderValue::from_str(client).unwrap_or_else(|_| HeaderValue::from_static(""))
+}
+
+#[derive(Default)]
+struct Generations {
+    young: HashMap<Box<[u8]>, Arc<Known>>,
+    old: HashMap<Box<[u8]>, Arc<Known>>,
+}
+
+/// Opened cookies by their value, so that a browser's cookie is unsealed once and not at each request.
+/// Only valid ones get in, and the number is bounded.
+#[derive(Default)]
+pub(crate) struct Opened {
+    shards: [Mutex<Generations>; SHARDS],
+}
+
+impl Opened {
+    /// The cookie of this value, if it is ours.
+    pub(crate) fn open(&self, seal: &Seal, value: &[u8]) -> Option<Arc<Known>> {
+        // The last characters are those of an authentication tag: evenly spread.
+        let spread = value
+            .iter()
+            .rev()
+            .take(4)
+            .fold(0_usize, |sum, byte| sum * 31 + usize::from(*byte));
+        let shard = &self.shards[spread % SHARDS];
+        {
+            let mut shard = shard.lock();
+            if let Some(known) = shard.young.get(value) {
+                return Some(Arc::clone(known));
+            }
+            if let Some((value, known)) = shard.old.remove_entry(value) {
+                shard.keep(value, &known);
+                return Some(known);
+            }
+        }
+        let known = Arc::new(Known::new(seal.open(value)?));
+        shard.lock().keep(value.into(), &known);
+        Some(known)
+    }
+}
+
+impl Generations {
+    fn keep(&mut self, value: Box<[u8]>, known: &Arc<Known>) {
+        if self.young.len() >= PER_SHARD {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(value, Arc::clone(known));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(lines: &[&'static str], secure: bool, join: bool) -> (Option<Vec<u8>>, Vec<String>) {
+        let mut headers = HeaderMap::new();
+        for line in lines {
+            headers.append(COOKIE, HeaderValue::from_static(line));
+        }
+        let found = take(
+            &mut headers,
+            &Names::new("pool-affinity"),
+            secure,
+            join,
+            |value| (value != b"bad").then(|| value.to_vec()),
+        );
+        let left = headers
+            .get_all(COOKIE)
+            .iter()
+            .map(|v| v.to_str().unwrap().to_owned())
+            .collect();
+        (found, left)
+    }
+
+    #[test]
+    fn only_our_cookie_is_taken_out_and_the_rest_keeps_its_bytes() {
+        assert_eq!(
+            run(&["pool-affinity=x"], false, false),
+            (Some(b"x".to_vec()), vec![])
+        );
+        assert_eq!(
+            run(
+                &["a=1;  b=\"2 ; pool-affinity=x;c ;pool-affinityx=3"],
+                false,
+                false
+            ),
+            (
+                Some(b"x".to_vec()),
+                vec!["a=1;  b=\"2 ;c ;pool-affinityx=3".to_owned()]
+            )
+        );
+        assert_eq!(
+            run(&["pool-affinity=bad; z=9", "pool-affinity=y"], false, false),
+            (Some(b"y".to_vec()), vec!["z=9".to_owned()])
+        );
+        assert_eq!(run(&["a=1;;b"], false, false), (None, vec!["a=1;;b".to_owned()]));
+    }
+
+    #[test]
+    fn a_secure_connection_reads_the_host_name_only_and_both_are_taken_out() {
+        let (found, left) = run(&["pool-affinity=x; __Host-pool-affinity=y; a=1"], true, false);
+        assert_eq!((found, left), (Some(b"y".to_vec()), vec!["a=1".to_owned()]));
+    }
+
+    #[test]
+    fn several_lines_of_http2_become_one() {
+        assert_eq!(
+            run(&["a=1", "b=2"], false, true),
+            (None, vec!["a=1; b=2".to_owned()])
+        );
+    }
+
+    #[test]
+    fn the_memory_of_opened_cookies_is_bounded_and_keeps_no_false_one() {
+        let seal = Seal::new(&crate::credentials::Key::random().unwrap(), None).unwrap();
+        let opened = Opened::default();
+        let cookie = Cookie {
+            client: elastic_pool_engine::ids::ClientId([1; 16]),
+            group: Arc::from("g"),
+            user: None,
+            epoch: elastic_pool_engine::ids::Epoch(0),
+            reception: None,
+        };
+        for _ in 0..3 * SHARDS * PER_SHARD {
+            let text = seal.seal(&cookie).unwrap();
+            assert!(opened.open(&seal, text.as_bytes()).is_some());
+        }
+        assert!(opened.open(&seal, b"nonsense").is_none());
+        let kept = |shard: &Mutex<Generations>| {
+            let shard = shard.lock();
+            shard.young.len() + shard.old.len()
+        };
+        let kept: usize = opened.shards.iter().map(kept).sum();
+        assert!(kept <= 2 * SHARDS * PER_SHARD, "{kept}");
+    }
+}

@@ -1,0 +1,411 @@
+//! The sticky front that clients talk to: knows who lives where, relays, holds while somebody is moved; it never places anybody itself.
+
+mod admin;
+mod answer;
+mod body;
+mod clock;
+mod commander;
+mod cookie;
+mod forward;
+mod front;
+mod hold;
+mod hygiene;
+mod identity;
+mod jar;
+mod login;
+mod metrics;
+mod serve;
+mod server;
+mod shards;
+mod streams;
+mod table;
+mod upstream;
+mod websocket;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub use self::cookie::{Cookie, Seal, SealError};
+pub use self::front::CookieSecure;
+pub use self::hygiene::Network;
+use crate::api::measures::DurationText;
+use crate::channel::link::{LinkConfig, Token};
+use crate::clock::Clock;
+use crate::credentials::{Key, NoRandomness, hex_encode, random_bytes};
+
+/// Flags of `elastic-pool gateway`.
+#[derive(Debug, clap::Args)]
+pub struct GatewayArgs {
+    /// Pool that this gateway serves, as namespace/name.
+    #[arg(long, env = "ELASTIC_POOL_POOL")]
+    pub pool: String,
+    /// host:port of the operator's channel.
+    #[arg(long, env = "ELASTIC_POOL_CHANNEL")]
+    pub channel: String,
+    /// File with the service account token for the channel.
+    #[arg(long, default_value = "/var/run/elastic-pool/token/token")]
+    pub token_file: PathBuf,
+    /// Folder with cookie-key, cookie-key-previous (may be absent) and pool-key, 64 hex digits each.
+    #[arg(long, default_value = "/var/run/elastic-pool/secret")]
+    pub secret_dir: PathBuf,
+    /// Where clients connect.
+    #[arg(long, default_value = "[::]:8080")]
+    pub listen: SocketAddr,
+    /// Where probes and metrics are served.
+    #[arg(long, default_value = "[::]:9090")]
+    pub admin_listen: SocketAddr,
+    /// Where /_commander/open is served; it names users, so keep it on loopback.
+    #[arg(long, default_value = "127.0.0.1:9091")]
+    pub monitor_listen: SocketAddr,
+    /// This pod's UID.
+    #[arg(long, env = "POD_UID")]
+    pub pod_uid: String,
+    /// This pod's name, for the log.
+    #[arg(long, env = "POD_NAME", default_value = "")]
+    pub pod_name: String,
+    /// Name of the affinity cookie; with Secure it gets the prefix `__Host-`.
+    #[arg(long, default_value = "pool-affinity")]
+    pub cookie_name: String,
+    /// When the cookie is Secure.
+    #[arg(long, value_enum, default_value = "auto")]
+    pub cookie_secure: CookieSecure,
+    /// Networks of proxies whose X-Forwarded-* headers are believed.
+    #[arg(long, value_delimiter = ',')]
+    pub trusted_proxies: Vec<Network>,
+    /// Client connections at once; more are closed.
+    #[arg(long, default_value_t = 10_000)]
+    pub max_connections: usize,
+    /// Between turning unready and taking no more connections, such as 5s.
+    #[arg(long, default_value = "5s", value_parser = duration)]
+    pub drain_delay: Duration,
+    /// For open requests and streams to finish after that, such as 30s.
+    #[arg(long, default_value = "30s", value_parser = duration)]
+    pub drain_timeout: Duration,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let parsed = DurationText::from(text).parse();
+    parsed.ok_or_else(|| format!("`{text}` is no duration such as 5s or 1m30s"))
+}
+
+/// All that a gateway needs to know before it starts.
+#[derive(Debug)]
+pub struct GatewayConfig {
+    /// Namespace of the pool.
+    pub namespace: String,
+    /// Name of the pool.
+    pub pool: String,
+    /// This pod's UID, as its token says.
+    pub pod_uid: String,
+    /// The operator's channel.
+    pub link: LinkConfig,
+    /// Key that cookies are sealed with.
+    pub cookie_key: Key,
+    /// Key before the last rotation, still accepted.
+    pub cookie_key_previous: Option<Key>,
+    /// Key of the pool's hop proofs.
+    pub pool_key: Key,
+    /// Name of the affinity cookie.
+    pub cookie_name: String,
+    /// When the cookie is Secure.
+    pub cookie_secure: CookieSecure,
+    /// Networks of proxies whose X-Forwarded-* headers are believed.
+    pub trusted_proxies: Vec<Network>,
+    /// Client connections at once.
+    pub max_connections: usize,
+    /// Between turning unready and taking no more connections.
+    pub drain_delay: Duration,
+    /// For open requests and streams to finish after that.
+    pub drain_timeout: Duration,
+}
+
+impl GatewayConfig {
+    /// A configuration with the defaults of [`GatewayArgs`].
+    pub fn new(
+        namespace: &str,
+        pool: &str,
+        pod_uid: &str,
+        link: LinkConfig,
+        cookie_key: Key,
+        pool_key: Key,
+    ) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            pool: pool.to_owned(),
+            pod_uid: pod_uid.to_owned(),
+            link,
+            cookie_key,
+            cookie_key_previous: None,
+            pool_key,
+            cookie_name: "pool-affinity".to_owned(),
+            cookie_secure: CookieSecure::Auto,
+            trusted_proxies: Vec::new(),
+            max_connections: 10_000,
+            drain_delay: Duration::from_secs(5),
+            drain_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Bound listeners.
+#[derive(Debug)]
+pub struct Listeners {
+    /// Clients.
+    pub traffic: TcpListener,
+    /// Probes and metrics.
+    pub admin: TcpListener,
+    /// /_commander/open, when wanted.
+    pub monitor: Option<TcpListener>,
+}
+
+/// A gateway did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A listener has no address.
+    #[error("read the address of a listener")]
+    Address(#[source] std::io::Error),
+    /// The cookie keys cannot be used.
+    #[error("make the cookie's seal")]
+    Seal(#[from] SealError),
+    /// No incarnation.
+    #[error(transparent)]
+    Randomness(#[from] NoRandomness),
+    /// Two metrics of one name.
+    #[error("register metrics")]
+    Metrics(#[from] prometheus::Error),
+}
+
+/// A gateway that runs in this process.
+#[derive(Debug)]
+pub struct Gateway {
+    /// Where clients connect.
+    pub address: SocketAddr,
+    /// Where probes and metrics are served.
+    pub admin_address: SocketAddr,
+    /// Where /_commander/open is served.
+    pub monitor_address: Option<SocketAddr>,
+    ended: tokio::task::JoinHandle<()>,
+}
+
+impl Gateway {
+    /// Starts a gateway on `listeners`; it runs until `stop` is cancelled and what is open has finished.
+    pub fn start(
+        config: GatewayConfig,
+        listeners: Listeners,
+        stop: CancellationToken,
+    ) -> Result<Self, StartError> {
+        let address = listeners.traffic.local_addr().map_err(StartError::Address)?;
+        let admin_address = listeners.admin.local_addr().map_err(StartError::Address)?;
+        let monitor_address = listeners
+            .monitor
+            .as_ref()
+            .map(TcpListener::local_addr)
+            .transpose()
+            .map_err(StartError::Address)?;
+        // The channel outlives `stop`: logins of the last requests are still placed.
+        let over = CancellationToken::new();
+        let drain = Drain {
+            delay: config.drain_delay,
+            timeout: config.drain_timeout,
+            connections: config.max_connections,
+        };
+        let front = Arc::new(front(config, over.clone())?);
+        let ended = tokio::spawn(run_until(front, listeners, drain, stop, over));
+        Ok(Self {
+            address,
+            admin_address,
+            monitor_address,
+            ended,
+        })
+    }
+
+    /// Waits until the gateway has stopped.
+    pub async fn ended(self) {
+        // A panic was logged by the runtime; there is nothing left to stop.
+        let _ = self.ended.await;
+    }
+}
+
+struct Drain {
+    delay: Duration,
+    timeout: Duration,
+    connections: usize,
+}
+
+fn front(config: GatewayConfig, over: CancellationToken) -> Result<front::Front, StartError> {
+    let clocks = Arc::new(clock::Clocks::default());
+    let effects = commander::Effects {
+        table: Arc::new(table::Table::new(config.pool_key, Arc::clone(&clocks))),
+        holds: Arc::new(hold::Holds::default()),
+        streams: Arc::new(streams::Streams::default()),
+        clocks,
+        metrics: Arc::new(metrics::Metrics::new()?),
+        clock: Clock::start(),
+    };
+    let identity = commander::Identity {
+        pod_uid: config.pod_uid,
+        incarnation: hex_encode(&random_bytes::<16>()?),
+        pool: config.pool,
+        namespace: config.namespace,
+    };
+    let seal = Seal::new(&config.cookie_key, config.cookie_key_previous.as_ref())?;
+    let commander = commander::connect(config.link, identity, effects.clone(), over);
+    let commander::Effects {
+        table,
+        holds,
+        streams,
+        metrics,
+        clock,
+        clocks: _,
+    } = effects;
+    Ok(front::Front {
+        table,
+        holds,
+        streams,
+        commander,
+        metrics,
+        clock,
+        seal,
+        opened: jar::Opened::default(),
+        names: jar::Names::new(&config.cookie_name),
+        cookie_secure: config.cookie_secure,
+        trusted: config.trusted_proxies,
+        tunnels: TaskTracker::new(),
+    })
+}
+
+async fn run_until(
+    front: Arc<front::Front>,
+    listeners: Listeners,
+    drain: Drain,
+    stop: CancellationToken,
+    over: CancellationToken,
+) {
+    let stopping = Arc::new(AtomicBool::new(false));
+    let admin = admin::Admin {
+        front: Arc::clone(&front),
+        stopping: Arc::clone(&stopping),
+    };
+    let serve_admin = |listener: TcpListener, router: axum::Router| {
+        let over = over.clone();
+        tokio::spawn(async move {
+            let served = axum::serve(listener, router)
+                .with_graceful_shutdown(over.cancelled_owned())
+                .await;
+            if let Err(error) = served {
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "serve probes and metrics"
+                );
+            }
+        })
+    };
+    serve_admin(listeners.admin, admin::probes(admin.clone()));
+    if let Some(monitor) = listeners.monitor {
+        serve_admin(monitor, admin::monitor(admin));
+    }
+    let (closed, connections) = (CancellationToken::new(), TaskTracker::new());
+    let accepting = server::accept(
+        Arc::clone(&front),
+        listeners.traffic,
+        drain.connections,
+        connections.clone(),
+        closed.clone(),
+    );
+    let accepting = tokio::spawn(accepting);
+    stop.cancelled().await;
+    stopping.store(true, Ordering::Relaxed);
+    // Endpoints take a moment to leave this pod out; until then it serves as before.
+    tokio::time::sleep(drain.delay).await;
+    closed.cancel();
+    let _ = accepting.await;
+    connections.close();
+    front.tunnels.close();
+    let finished = async {
+        connections.wait().await;
+        front.tunnels.wait().await;
+    };
+    if tokio::time::timeout(drain.timeout, finished).await.is_err() {
+        front.streams.close_all(streams::GOING_AWAY);
+        // Streams are cut by then; whatever else is open ends with the process.
+        let _ = tokio::time::timeout(STREAM_END, front.tunnels.wait()).await;
+    }
+    over.cancel();
+}
+
+/// For streams to end politely after the drain timeout.
+const STREAM_END: Duration = Duration::from_secs(2);
+
+/// Runs `elastic-pool gateway` until `stop` is cancelled and what is open has finished.
+pub async fn run(args: GatewayArgs, stop: CancellationToken) -> anyhow::Result<()> {
+    let (namespace, pool) = args
+        .pool
+        .split_once('/')
+        .context("--pool is not namespace/name")?;
+    let secret = |name: &str| read_key(&args.secret_dir, name);
+    let required = |name: &str| secret(name)?.with_context(|| format!("{name} is missing in --secret-dir"));
+    let link = LinkConfig {
+        address: args.channel.clone(),
+        token: Token::File(args.token_file.clone()),
+    };
+    let config = GatewayConfig {
+        cookie_key_previous: secret("cookie-key-previous")?,
+        cookie_name: args.cookie_name.clone(),
+        cookie_secure: args.cookie_secure,
+        trusted_proxies: args.trusted_proxies.clone(),
+        max_connections: args.max_connections,
+        drain_delay: args.drain_delay,
+        drain_timeout: args.drain_timeout,
+        ..GatewayConfig::new(
+            namespace,
+            pool,
+            &args.pod_uid,
+            link,
+            required("cookie-key")?,
+            required("pool-key")?,
+        )
+    };
+    let bind = async |address: SocketAddr| {
+        TcpListener::bind(address)
+            .await
+            .with_context(|| format!("listen on {address}"))
+    };
+    let listeners = Listeners {
+        traffic: bind(args.listen).await?,
+        admin: bind(args.admin_listen).await?,
+        monitor: Some(bind(args.monitor_listen).await?),
+    };
+    let gateway = Gateway::start(config, listeners, stop)?;
+    tracing::info!(pool = %args.pool, pod = %args.pod_name, address = %gateway.address, "gateway listens");
+    let ports = serde_json::json!({
+        "part": "gateway",
+        "listen": gateway.address.to_string(),
+        "admin": gateway.admin_address.to_string(),
+        "monitor": gateway.monitor_address.map(|address| address.to_string()),
+    });
+    // The local vehicle reads the ports here when they were asked for as 0.
+    println!("{ports}");
+    gateway.ended().await;
+    Ok(())
+}
+
+fn read_key(folder: &Path, name: &str) -> anyhow::Result<Option<Key>> {
+    let path = folder.join(name);
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) if !text.trim().is_empty() => text,
+        Ok(_) => return Ok(None),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error).with_context(|| format!("read {}", path.display())),
+    };
+    Key::from_hex(&text)
+        .map(Some)
+        .with_context(|| format!("{} does not hold 64 hex digits", path.display()))
+}

@@ -1,0 +1,389 @@
+//! The life of one request: who sent it, whither it goes, how long it waits, what the client gets; it keeps nothing afterwards.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use elastic_pool_engine::ids::{Birth, Epoch, UserId};
+use http::header::CONTENT_TYPE;
+use http::{Method, Request, Response, StatusCode, request, response};
+use http_body::Body as _;
+use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+
+use super::answer::{AnswerBody, Ending, Finish, Open, Relay};
+use super::body::Replay;
+use super::forward::{Attempt, attempt, mark};
+use super::front::{CookieSecure, Front};
+use super::hold::{Entry, Permit, Slot};
+use super::hygiene;
+use super::identity::{Visitor, Way, Who, choose};
+use super::jar;
+use super::login;
+use super::metrics::Outcome;
+use super::upstream::{OPEN_MAX, Sender, Upstream};
+use super::websocket;
+use crate::channel::proto::Ownership;
+use crate::channel::proto::found::Verdict;
+
+/// Pause before the commander is asked again, or a worker that took no connection is tried again.
+const AGAIN_AFTER: Duration = Duration::from_millis(50);
+
+/// Answers one request; never fails.
+pub(crate) async fn serve(
+    front: Arc<Front>,
+    peer: IpAddr,
+    mut request: Request<Incoming>,
+) -> Response<AnswerBody> {
+    if request.method() == Method::CONNECT || hygiene::is_reserved(request.uri().path()) {
+        return front.refusal(Outcome::Forbidden);
+    }
+    let is_h2 = request.version() == http::Version::HTTP_2;
+    let client = (!is_h2 && request.headers().contains_key(http::header::UPGRADE))
+        .then(|| hyper::upgrade::on(&mut request));
+    let (mut head, body) = request.into_parts();
+    let trusted = hygiene::is_trusted(&front.trusted, peer);
+    let secure = match front.cookie_secure {
+        CookieSecure::Always => true,
+        CookieSecure::Never => false,
+        CookieSecure::Auto => trusted && hygiene::says_https(&head.headers),
+    };
+    let upgrade = client.filter(|_| hygiene::wants_websocket(&head));
+    if hygiene::strip_pool(&mut head.headers) {
+        front.metrics.headers_stripped.inc();
+    }
+    hygiene::strip_hop_by_hop(&mut head.headers);
+    hygiene::to_upstream(&mut head, peer, trusted);
+    if upgrade.is_some() {
+        hygiene::set_websocket(&mut head.headers);
+    }
+    let known = jar::take(&mut head.headers, &front.names, secure, is_h2, |value| {
+        let known = front.opened.open(&front.seal, value);
+        if known.is_none() {
+            front.metrics.cookies_rejected.inc();
+        }
+        known
+    });
+    let visitor = match known {
+        Some(known) => Visitor::known(&known),
+        None => match Visitor::guest(Arc::from("")) {
+            Ok(visitor) => visitor,
+            Err(_) => return front.refusal(Outcome::Unavailable),
+        },
+    };
+    let body = (!body.is_end_stream()).then(|| Replay::new(body));
+    let started = front.clock.now();
+    let journey = Journey {
+        front,
+        head,
+        body,
+        visitor,
+        secure,
+        upgrade,
+        started,
+        permit: None,
+        refused: None,
+        slot: None,
+    };
+    journey.run().await
+}
+
+struct Journey {
+    front: Arc<Front>,
+    head: request::Parts,
+    body: Option<Arc<Replay>>,
+    visitor: Visitor,
+    secure: bool,
+    upgrade: Option<OnUpgrade>,
+    started: Duration,
+    /// A released request's turn.
+    permit: Option<Permit>,
+    /// What an agent refused, until the commander has said what to do.
+    refused: Option<(Birth, Epoch)>,
+    /// A place among the waiting, once it had to wait for something else than a turn.
+    slot: Option<Slot>,
+}
+
+impl Journey {
+    async fn run(mut self) -> Response<AnswerBody> {
+        match self.travel().await {
+            Ok(response) => response,
+            Err(outcome) => self.front.refusal(outcome),
+        }
+    }
+
+    async fn travel(&mut self) -> Result<Response<AnswerBody>, Outcome> {
+        loop {
+            let is_up = self.front.commander.is_up();
+            match choose(&self.front.table, &mut self.visitor, is_up) {
+                Way::Forward(upstream, who) => {
+                    if self.take_turn(&who).await? {
+                        continue;
+                    }
+                    if self.refused == Some((upstream.birth, who.epoch())) {
+                        self.ask_about(&who).await?;
+                        continue;
+                    }
+                    if let Some(response) = self.forward(&upstream, &who).await? {
+                        return Ok(response);
+                    }
+                }
+                Way::Ask(user, epoch) => self.ask(&user, epoch).await?,
+                Way::Gone => self.become_guest()?,
+                Way::Nobody => self.wait_for_change().await?,
+            }
+        }
+    }
+
+    /// True when the request waited: the table has changed meanwhile.
+    async fn take_turn(&mut self, who: &Who) -> Result<bool, Outcome> {
+        let Some(user) = who.user().filter(|_| self.permit.is_none()) else {
+            return Ok(false);
+        };
+        let now = self.front.clock.now();
+        match self.front.holds.enter(user, self.visitor.client, now) {
+            Entry::Pass => Ok(false),
+            Entry::Full => Err(Outcome::Overflow),
+            Entry::Wait(waiting) => {
+                let turn = waiting.turn(self.front.left(self.started)).await;
+                let waited = self.front.clock.now().saturating_sub(now);
+                self.front.metrics.hold_seconds.observe(waited.as_secs_f64());
+                self.permit = Some(turn.ok_or(Outcome::HeldTooLong)?);
+                Ok(true)
+            }
+        }
+    }
+
+    /// `None` when the request has to find another way.
+    async fn forward(
+        &mut self,
+        upstream: &Arc<Upstream>,
+        who: &Who,
+    ) -> Result<Option<Response<AnswerBody>>, Outcome> {
+        if upstream.open.load(std::sync::atomic::Ordering::Relaxed) >= OPEN_MAX {
+            return Err(Outcome::Overflow);
+        }
+        let open = Open::new(upstream);
+        mark(&mut self.head.headers, upstream, &self.visitor, who);
+        let began = self.front.clock.now();
+        match attempt(
+            &self.front,
+            upstream,
+            &self.head,
+            self.body.as_ref(),
+            self.permit.take(),
+        )
+        .await
+        {
+            Attempt::Answered(response, sender) => {
+                self.slot = None;
+                self.answer(response, sender, open, who, began).await.map(Some)
+            }
+            Attempt::Refused => {
+                self.front.metrics.refused.inc();
+                self.refused = Some((upstream.birth, who.epoch()));
+                self.ask_about(who).await?;
+                Ok(None)
+            }
+            Attempt::Unsent => {
+                // The table will say whether that worker is dead; until then it may come back.
+                self.wait(AGAIN_AFTER).await?;
+                Ok(None)
+            }
+            Attempt::Broken => {
+                upstream
+                    .clock
+                    .add(self.front.clock.now().saturating_sub(began), true);
+                Err(Outcome::Broken)
+            }
+            Attempt::NotReplayable => Err(Outcome::NotReplayable),
+        }
+    }
+
+    /// After a refusal: whoever is nobody in particular tries again, a user is asked for.
+    async fn ask_about(&mut self, who: &Who) -> Result<(), Outcome> {
+        let Some(user) = who.user() else {
+            self.refused = None;
+            return self.wait(AGAIN_AFTER).await;
+        };
+        self.ask(&user.clone(), who.epoch()).await
+    }
+
+    /// L6, V8: has the commander say who owns the user.
+    async fn ask(&mut self, user: &UserId, epoch: Epoch) -> Result<(), Outcome> {
+        self.keep_slot()?;
+        // Whoever has to ask is not under way: the next of his requests may go.
+        self.permit = None;
+        let left = self.front.left(self.started);
+        let found = self
+            .front
+            .commander
+            .look_up(user, self.visitor.client, epoch, left)
+            .await;
+        let found = found.ok_or(Outcome::Unavailable)?;
+        match Verdict::try_from(found.verdict).unwrap_or(Verdict::Unknown) {
+            Verdict::Owned => {
+                let Some(ownership) = found.user.as_ref().filter(|owner| owner.birth != 0) else {
+                    return self.become_guest();
+                };
+                self.front.table.apply_owner(ownership);
+                if self.refused.is_none() && self.is_of_an_earlier_life(ownership) {
+                    return self.become_guest();
+                }
+                self.front.table.bind(self.visitor.client, user);
+                if self.refused == Some((Birth(ownership.birth), Epoch(ownership.epoch))) {
+                    // Granted, and the agent has not heard of it yet; a refusal is nothing executed.
+                    self.wait(AGAIN_AFTER).await?;
+                }
+                self.refused = None;
+                Ok(())
+            }
+            Verdict::Gone => {
+                self.front.table.release_client(self.visitor.client, user);
+                self.become_guest()
+            }
+            // An agent that refused a provisional user whom nobody owns has made him a guest.
+            Verdict::Provisional if self.visitor.reception.is_some() && self.refused.is_none() => {
+                self.visitor.unowned = true;
+                Ok(())
+            }
+            Verdict::Provisional => self.become_guest(),
+            Verdict::Wait | Verdict::Unknown => self.wait(AGAIN_AFTER).await,
+        }
+    }
+
+    /// L6: the user lives, and this browser's login is none of the present life. A provisional login (P6) is
+    /// always of the present one; where no client id is known at all, the commander has yet to hear them.
+    fn is_of_an_earlier_life(&self, ownership: &Ownership) -> bool {
+        let client = self.visitor.client.to_string();
+        self.visitor.epoch != Epoch::PROVISIONAL
+            && !ownership.clients.is_empty()
+            && !ownership.clients.contains(&client)
+    }
+
+    fn become_guest(&mut self) -> Result<(), Outcome> {
+        self.visitor = Visitor::guest(Arc::clone(&self.visitor.group)).map_err(|_| Outcome::Unavailable)?;
+        self.refused = None;
+        self.permit = None;
+        Ok(())
+    }
+
+    fn keep_slot(&mut self) -> Result<(), Outcome> {
+        if self.slot.is_none() {
+            self.slot = Some(self.front.holds.slot().ok_or(Outcome::Overflow)?);
+        }
+        Ok(())
+    }
+
+    async fn wait(&mut self, pause: Duration) -> Result<(), Outcome> {
+        self.keep_slot()?;
+        if self.front.left(self.started) <= pause {
+            return Err(Outcome::Unavailable);
+        }
+        tokio::time::sleep(pause).await;
+        Ok(())
+    }
+
+    async fn wait_for_change(&mut self) -> Result<(), Outcome> {
+        self.keep_slot()?;
+        let mut changes = self.front.table.changes();
+        // Subscribed first, then looked again: no change is missed in between.
+        if !matches!(
+            choose(&self.front.table, &mut self.visitor, self.front.commander.is_up()),
+            Way::Nobody
+        ) {
+            return Ok(());
+        }
+        let change = tokio::time::timeout(self.front.left(self.started), changes.changed()).await;
+        change
+            .map_err(|_| Outcome::Unavailable)?
+            .map_err(|_| Outcome::Unavailable)
+    }
+
+    async fn answer(
+        &mut self,
+        mut response: Response<Incoming>,
+        sender: Sender,
+        open: Open,
+        who: &Who,
+        began: Duration,
+    ) -> Result<Response<AnswerBody>, Outcome> {
+        let birth = open.upstream().birth;
+        let mut finish = Finish {
+            front: Arc::clone(&self.front),
+            open,
+            user: who.clock(),
+            began,
+            sender: Some(sender),
+            request: self.body.take(),
+            quiet: None,
+            counted: false,
+        };
+        let visitor = &mut self.visitor;
+        finish.quiet =
+            login::settle(&self.front, response.headers(), visitor, who, birth, self.started).await?;
+        let tunnel = if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            let client = self.upgrade.take().ok_or(Outcome::Broken)?;
+            Some((client, hyper::upgrade::on(&mut response)))
+        } else {
+            None
+        };
+        let (mut head, body) = response.into_parts();
+        hygiene::strip_pool(&mut head.headers);
+        hygiene::strip_hop_by_hop(&mut head.headers);
+        if self.visitor.set_cookie {
+            if self.visitor.user.is_none() {
+                self.front.metrics.guests.inc();
+            }
+            self.front
+                .set_cookie(&mut head.headers, &self.visitor.cookie(), self.secure);
+        }
+        Ok(match tunnel {
+            Some((client, worker)) => self.switch(head, client, worker, finish, who),
+            None => self.relay(head, body, finish, who),
+        })
+    }
+
+    /// 101: from here on bytes go through.
+    fn switch(
+        &self,
+        mut head: response::Parts,
+        client: OnUpgrade,
+        worker: OnUpgrade,
+        mut finish: Finish,
+        who: &Who,
+    ) -> Response<AnswerBody> {
+        hygiene::set_websocket(&mut head.headers);
+        finish.count(false);
+        let registered = self.front.streams.open(self.visitor.client, who.user().cloned());
+        self.front.tunnels.spawn(async move {
+            // The worker's connection and its place in the count live as long as the tunnel.
+            let _finish = finish;
+            websocket::run(client, worker, registered).await;
+        });
+        Response::from_parts(head, AnswerBody::Empty)
+    }
+
+    fn relay(
+        &self,
+        head: response::Parts,
+        body: Incoming,
+        mut finish: Finish,
+        who: &Who,
+    ) -> Response<AnswerBody> {
+        if body.is_end_stream() {
+            finish.complete();
+            return Response::from_parts(head, AnswerBody::Empty);
+        }
+        let is_event_stream = head.headers.get(CONTENT_TYPE).is_some_and(|kind| {
+            kind.as_bytes()
+                .get(..17)
+                .is_some_and(|k| k.eq_ignore_ascii_case(b"text/event-stream"))
+        });
+        let ending = is_event_stream.then(|| {
+            finish.count(false);
+            Ending::new(self.front.streams.open(self.visitor.client, who.user().cloned()))
+        });
+        Response::from_parts(head, AnswerBody::Relay(Box::new(Relay { body, finish, ending })))
+    }
+}

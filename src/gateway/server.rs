@@ -1,0 +1,113 @@
+//! The gateway's listening side: accepts clients, runs HTTP on their connections, and lets them finish at the end; it knows no users.
+
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::front::Front;
+use super::serve::serve;
+
+/// Time for a request's head to arrive; also how long an idle connection is kept.
+const HEAD_LIMIT: Duration = Duration::from_mins(1);
+/// Bytes of a request's head; more is answered with 431.
+const HEAD_BYTES: usize = 32 * 1024;
+/// Headers of a request; more are answered with 431.
+const HEADERS_MAX: usize = 100;
+const H2_STREAMS: u32 = 128;
+const H2_KEEPALIVE: Duration = Duration::from_secs(20);
+/// After a failed accept, such as when file descriptors ran out.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Accepts until `closed`, each connection a task of `connections` that ends after its open requests once `finish`
+/// is cancelled.
+pub(crate) async fn accept(
+    front: Arc<Front>,
+    listener: TcpListener,
+    most: usize,
+    connections: TaskTracker,
+    closed: CancellationToken,
+) {
+    let builder = Arc::new(builder());
+    loop {
+        let accepted = tokio::select! {
+            () = closed.cancelled() => return,
+            accepted = listener.accept() => accepted,
+        };
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "accept");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        if connections.len() >= most {
+            front.metrics.connections_refused.inc();
+            continue;
+        }
+        let connection = connection(
+            Arc::clone(&front),
+            Arc::clone(&builder),
+            stream,
+            peer,
+            closed.clone(),
+        );
+        connections.spawn(connection);
+    }
+}
+
+fn builder() -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_LIMIT)
+        .max_buf_size(HEAD_BYTES)
+        .max_headers(HEADERS_MAX);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(H2_STREAMS)
+        .max_header_list_size(u32::try_from(HEAD_BYTES).unwrap_or(u32::MAX))
+        .keep_alive_interval(H2_KEEPALIVE);
+    builder
+}
+
+async fn connection(
+    front: Arc<Front>,
+    builder: Arc<auto::Builder<TokioExecutor>>,
+    stream: TcpStream,
+    peer: SocketAddr,
+    finish: CancellationToken,
+) {
+    // A refusal is only a lost optimisation.
+    let _ = stream.set_nodelay(true);
+    let peer: IpAddr = peer.ip().to_canonical();
+    front.metrics.connections.inc();
+    let counted = Arc::clone(&front);
+    let service = service_fn(move |request| {
+        let front = Arc::clone(&front);
+        async move { Ok::<_, Infallible>(serve(front, peer, request).await) }
+    });
+    let mut connection =
+        std::pin::pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = finish.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "client connection");
+    }
+    counted.metrics.connections.dec();
+}

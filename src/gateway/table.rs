@@ -1,0 +1,535 @@
+//! The copy of the surface that requests are served from: groups, workers, users, clients; it asks nobody and decides nothing.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Acquire, Release},
+};
+
+use arc_swap::ArcSwap;
+use elastic_pool_engine::ids::{Birth, ClientId, Epoch, UserId};
+use http::HeaderValue;
+use parking_lot::Mutex;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use tokio::sync::watch;
+
+use super::clock::{Clocks, UserClock};
+use super::shards::Sharded;
+use super::upstream::Upstream;
+use crate::channel::proto;
+use crate::credentials::Key;
+
+/// What stands for itself in a user id of a header or a path.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
+/// A user id as `pool-user` carries it.
+pub(crate) fn user_header(user: &str) -> HeaderValue {
+    let text = percent_encode(user.as_bytes(), PLAIN).to_string();
+    HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static(""))
+}
+
+/// Who owns a user, with the headers of a forward ready made.
+#[derive(Debug)]
+pub(crate) struct Owner {
+    pub(crate) user: UserId,
+    pub(crate) birth: Birth,
+    pub(crate) epoch: Epoch,
+    pub(crate) clients: Vec<ClientId>,
+    pub(crate) user_header: HeaderValue,
+    pub(crate) epoch_header: HeaderValue,
+    pub(crate) ticket: Option<HeaderValue>,
+    pub(crate) clock: Arc<UserClock>,
+}
+
+/// One group.
+#[derive(Debug, Clone)]
+pub(crate) struct Group {
+    pub(crate) name: Arc<str>,
+    pub(crate) reception: Option<Birth>,
+    pub(crate) newcomer: Option<Birth>,
+    pub(crate) session: bool,
+    default: bool,
+}
+
+impl Group {
+    fn new(group: &proto::Group) -> Self {
+        let birth = |number: u64| (number != 0).then_some(Birth(number));
+        Self {
+            name: Arc::from(group.name.as_str()),
+            reception: birth(group.reception),
+            newcomer: birth(group.newcomer),
+            session: group.session_users,
+            default: group.default_group,
+        }
+    }
+
+    /// Who takes in somebody new.
+    pub(crate) fn entrance(&self) -> Option<Birth> {
+        if self.session {
+            self.newcomer
+        } else {
+            self.reception
+        }
+    }
+}
+
+/// Groups and workers; replaced as a whole, read without a lock.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Topology {
+    pub(crate) groups: Vec<Group>,
+    pub(crate) workers: HashMap<Birth, Arc<Upstream>>,
+}
+
+impl Topology {
+    /// The group of this name, else the default one (T2).
+    pub(crate) fn group(&self, name: &str) -> Option<&Group> {
+        self.groups
+            .iter()
+            .find(|group| &*group.name == name)
+            .or_else(|| self.default_group())
+    }
+
+    pub(crate) fn default_group(&self) -> Option<&Group> {
+        self.groups
+            .iter()
+            .find(|group| group.default)
+            .or_else(|| self.groups.first())
+    }
+}
+
+/// What is kept from before although a new leader's first table does not name it: the leader is still hearing who
+/// lives where (D4). What it has not named once its table is live, goes.
+#[derive(Default)]
+struct Unconfirmed {
+    users: HashSet<UserId>,
+    workers: HashSet<Birth>,
+}
+
+/// The whole copy.
+pub(crate) struct Table {
+    topology: ArcSwap<Topology>,
+    users: Sharded<UserId, Arc<Owner>>,
+    clients: Sharded<ClientId, UserId>,
+    version: AtomicU64,
+    live: AtomicBool,
+    received: AtomicBool,
+    unconfirmed: Mutex<Unconfirmed>,
+    changed: watch::Sender<u64>,
+    clocks: Arc<Clocks>,
+    pool_key: Key,
+}
+
+impl Table {
+    pub(crate) fn new(pool_key: Key, clocks: Arc<Clocks>) -> Self {
+        Self {
+            topology: ArcSwap::default(),
+            users: Sharded::default(),
+            clients: Sharded::default(),
+            version: AtomicU64::new(0),
+            live: AtomicBool::new(false),
+            received: AtomicBool::new(false),
+            unconfirmed: Mutex::default(),
+            changed: watch::Sender::new(0),
+            clocks,
+            pool_key,
+        }
+    }
+
+    pub(crate) fn topology(&self) -> arc_swap::Guard<Arc<Topology>> {
+        self.topology.load()
+    }
+
+    pub(crate) fn worker(&self, birth: Birth) -> Option<Arc<Upstream>> {
+        self.topology.load().workers.get(&birth).cloned()
+    }
+
+    pub(crate) fn owner(&self, user: &UserId) -> Option<Arc<Owner>> {
+        self.users.get(user)
+    }
+
+    /// The user that this client id was bound to (L4).
+    pub(crate) fn bound(&self, client: &ClientId) -> Option<UserId> {
+        self.clients.get(client)
+    }
+
+    /// True once any table was received; stays true when the commander goes away.
+    pub(crate) fn is_received(&self) -> bool {
+        self.received.load(Acquire)
+    }
+
+    /// L6: may this table say that a user born at `epoch` is gone?
+    pub(crate) fn covers(&self, epoch: Epoch) -> bool {
+        self.live.load(Acquire) && epoch.0 <= self.version.load(Acquire)
+    }
+
+    /// Wakes at each change of the table.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    pub(crate) fn users_known(&self) -> usize {
+        self.users.len()
+    }
+
+    /// What a Hello says (D3).
+    pub(crate) fn ownerships(&self) -> Vec<proto::Ownership> {
+        let mut all = Vec::new();
+        self.users.each(|user, owner| {
+            all.push(proto::Ownership {
+                user: user.as_str().to_owned(),
+                birth: owner.birth.0,
+                epoch: owner.epoch.0,
+                ticket: owner
+                    .ticket
+                    .as_ref()
+                    .and_then(|t| t.to_str().ok())
+                    .unwrap_or_default()
+                    .to_owned(),
+                clients: owner.clients.iter().map(ToString::to_string).collect(),
+            });
+        });
+        all
+    }
+
+    /// Takes a table or a change of it. A full one replaces everything; but while it is not live, what was known
+    /// before stays until the leader has heard everybody.
+    pub(crate) fn apply(&self, table: &proto::Table) {
+        if table.full {
+            self.doubt_all();
+        }
+        self.confirm_workers(table);
+        self.apply_topology(table);
+        for owner in &table.users {
+            // A full live table is the present, even where an epoch in it looks older.
+            self.put(owner, table.full && table.live);
+        }
+        if table.live {
+            self.drop_unconfirmed();
+        }
+        if !table.dead.is_empty() {
+            self.sweep(&table.dead);
+        }
+        self.version.store(table.version, Release);
+        self.live.store(table.live, Release);
+        self.received.store(true, Release);
+        self.changed.send_modify(|count| *count += 1);
+    }
+
+    fn doubt_all(&self) {
+        let mut doubted = Unconfirmed::default();
+        self.users.each(|user, _| {
+            doubted.users.insert(user.clone());
+        });
+        doubted.workers.extend(self.topology.load().workers.keys());
+        *self.unconfirmed.lock() = doubted;
+    }
+
+    fn confirm_workers(&self, table: &proto::Table) {
+        let mut unconfirmed = self.unconfirmed.lock();
+        for birth in table
+            .workers
+            .iter()
+            .map(|worker| worker.birth)
+            .chain(table.dead.iter().copied())
+        {
+            unconfirmed.workers.remove(&Birth(birth));
+        }
+    }
+
+    fn drop_unconfirmed(&self) {
+        let gone = std::mem::take(&mut *self.unconfirmed.lock());
+        gone.users.iter().for_each(|user| self.forget(user));
+        if gone.workers.is_empty() {
+            return;
+        }
+        let mut next = Topology::clone(&self.topology.load());
+        for birth in &gone.workers {
+            next.workers.remove(birth);
+            self.clocks.forget_worker(*birth);
+        }
+        self.topology.store(Arc::new(next));
+    }
+
+    fn apply_topology(&self, table: &proto::Table) {
+        if !table.full && table.groups.is_empty() && table.workers.is_empty() && table.dead.is_empty() {
+            return;
+        }
+        let present = self.topology.load();
+        let mut next = Topology {
+            groups: present.groups.clone(),
+            workers: present.workers.clone(),
+        };
+        if !table.groups.is_empty() || (table.full && table.live) {
+            next.groups = table.groups.iter().map(Group::new).collect();
+        }
+        for worker in &table.workers {
+            let birth = Birth(worker.birth);
+            let known = present
+                .workers
+                .get(&birth)
+                .filter(|known| known.is_same_pod(worker));
+            let upstream = if let Some(known) = known {
+                known.set_flags(worker);
+                Some(Arc::clone(known))
+            } else {
+                Upstream::new(worker, &self.pool_key, self.clocks.worker(birth)).map(Arc::new)
+            };
+            match upstream {
+                Some(upstream) => drop(next.workers.insert(birth, upstream)),
+                None => {
+                    tracing::warn!(%birth, address = %worker.address, "worker left out: its address is not IP:port")
+                }
+            }
+        }
+        for birth in &table.dead {
+            next.workers.remove(&Birth(*birth));
+            self.clocks.forget_worker(Birth(*birth));
+        }
+        self.topology.store(Arc::new(next));
+    }
+
+    /// Takes one ownership that arrived outside a table (Route, Placed, Found, Cancel).
+    pub(crate) fn apply_owner(&self, owner: &proto::Ownership) {
+        self.put(owner, false);
+        self.changed.send_modify(|count| *count += 1);
+    }
+
+    fn put(&self, ownership: &proto::Ownership, anyway: bool) {
+        let Ok(user) = UserId::new(&ownership.user) else {
+            tracing::warn!("ownership left out: its user id breaks the bounds");
+            return;
+        };
+        self.unconfirmed.lock().users.remove(&user);
+        if ownership.birth == 0 {
+            self.forget(&user);
+            return;
+        }
+        let clients: Vec<ClientId> = ownership
+            .clients
+            .iter()
+            .filter_map(|c| ClientId::parse(c))
+            .collect();
+        let owner = Arc::new(Owner {
+            birth: Birth(ownership.birth),
+            epoch: Epoch(ownership.epoch),
+            clients: clients.clone(),
+            user_header: user_header(user.as_str()),
+            epoch_header: HeaderValue::from(ownership.epoch),
+            ticket: (!ownership.ticket.is_empty())
+                .then(|| HeaderValue::from_str(&ownership.ticket).ok())
+                .flatten(),
+            clock: self.clocks.user(&user),
+            user: user.clone(),
+        });
+        let before = self.users.change(&user, |users| match users.get(&user) {
+            Some(present) if !anyway && present.epoch > owner.epoch => None,
+            _ => Some(users.insert(user.clone(), owner)),
+        });
+        let Some(before) = before else { return };
+        for client in before
+            .iter()
+            .flat_map(|before| &before.clients)
+            .filter(|client| !clients.contains(client))
+        {
+            self.unbind(client, &user);
+        }
+        for client in clients {
+            self.clients.insert(client, user.clone());
+        }
+    }
+
+    /// Binds a client id to a user at once, before the commander's next table says so.
+    pub(crate) fn bind(&self, client: ClientId, user: &UserId) {
+        self.users.change(user, |users| {
+            if let Some(owner) = users.get_mut(user)
+                && !owner.clients.contains(&client)
+            {
+                let mut clients = owner.clients.clone();
+                clients.push(client);
+                *owner = Arc::new(owner.with_clients(clients));
+            }
+        });
+        self.clients.insert(client, user.clone());
+    }
+
+    /// This client id is a guest's again (L5).
+    pub(crate) fn release_client(&self, client: ClientId, user: &UserId) {
+        self.users.change(user, |users| {
+            if let Some(owner) = users.get_mut(user) {
+                let clients = owner
+                    .clients
+                    .iter()
+                    .copied()
+                    .filter(|known| *known != client)
+                    .collect();
+                *owner = Arc::new(owner.with_clients(clients));
+            }
+        });
+        self.unbind(&client, user);
+    }
+
+    fn unbind(&self, client: &ClientId, user: &UserId) {
+        self.clients.change(client, |clients| {
+            if clients.get(client) == Some(user) {
+                clients.remove(client);
+            }
+        });
+    }
+
+    /// The user lives nowhere any more.
+    pub(crate) fn forget(&self, user: &UserId) {
+        if let Some(owner) = self.users.remove(user) {
+            for client in &owner.clients {
+                self.unbind(client, user);
+            }
+        }
+        self.clocks.forget_user(user);
+    }
+
+    fn sweep(&self, dead: &[u64]) {
+        let mut swept = Vec::new();
+        self.users.each(|user, owner| {
+            if dead.contains(&owner.birth.0) {
+                swept.push(user.clone());
+            }
+        });
+        swept.iter().for_each(|user| self.forget(user));
+    }
+}
+
+impl Owner {
+    fn with_clients(&self, clients: Vec<ClientId>) -> Self {
+        Self {
+            user: self.user.clone(),
+            birth: self.birth,
+            epoch: self.epoch,
+            clients,
+            user_header: self.user_header.clone(),
+            epoch_header: self.epoch_header.clone(),
+            ticket: self.ticket.clone(),
+            clock: Arc::clone(&self.clock),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Table {
+        Table::new(Key::random().unwrap(), Arc::new(Clocks::default()))
+    }
+
+    fn owner(user: &str, birth: u64, epoch: u64, clients: &[&str]) -> proto::Ownership {
+        proto::Ownership {
+            user: user.to_owned(),
+            birth,
+            epoch,
+            ticket: "ab".to_owned(),
+            clients: clients.iter().map(|c| (*c).to_owned()).collect(),
+        }
+    }
+
+    fn id(user: &str) -> UserId {
+        UserId::new(user).unwrap()
+    }
+
+    #[test]
+    fn an_older_epoch_never_replaces_a_newer_owner() {
+        let table = table();
+        table.apply_owner(&owner("alice", 2, 9, &[]));
+        table.apply_owner(&owner("alice", 1, 8, &[]));
+        assert_eq!(table.owner(&id("alice")).unwrap().birth, Birth(2));
+        table.apply_owner(&owner("alice", 0, 8, &[]));
+        assert!(table.owner(&id("alice")).is_none());
+    }
+
+    #[test]
+    fn clients_follow_their_user_and_leave_with_him() {
+        let (table, first, second) = (table(), "11".repeat(16), "22".repeat(16));
+        let parsed = |text: &str| ClientId::parse(text).unwrap();
+        table.apply_owner(&owner("alice", 1, 1, &[&first, &second]));
+        assert_eq!(table.bound(&parsed(&first)), Some(id("alice")));
+        table.apply_owner(&owner("alice", 1, 2, &[&second]));
+        assert_eq!(table.bound(&parsed(&first)), None);
+        table.bind(parsed(&first), &id("alice"));
+        assert_eq!(table.owner(&id("alice")).unwrap().clients.len(), 2);
+        let dead = proto::Table {
+            version: 3,
+            live: true,
+            dead: vec![1],
+            ..proto::Table::default()
+        };
+        table.apply(&dead);
+        assert_eq!((table.bound(&parsed(&second)), table.users_known()), (None, 0));
+    }
+
+    #[test]
+    fn only_a_live_table_at_least_as_new_may_say_who_is_gone() {
+        let table = table();
+        let mut full = proto::Table {
+            version: 7,
+            full: true,
+            live: false,
+            ..proto::Table::default()
+        };
+        table.apply(&full);
+        assert!(!table.covers(Epoch(7)));
+        full.live = true;
+        table.apply(&full);
+        assert!(table.covers(Epoch(7)) && !table.covers(Epoch(8)));
+    }
+
+    #[test]
+    fn what_a_new_leader_has_not_named_goes_once_its_table_is_live_and_not_before() {
+        let table = table();
+        let worker = |birth: u64| proto::Worker {
+            birth,
+            address: format!("127.0.0.1:{birth}"),
+            ..proto::Worker::default()
+        };
+        let mut full = proto::Table {
+            version: 9,
+            full: true,
+            live: true,
+            ..proto::Table::default()
+        };
+        full.workers = vec![worker(1), worker(2)];
+        full.users = vec![owner("alice", 1, 5, &[]), owner("bob", 2, 6, &[])];
+        table.apply(&full);
+        let empty = proto::Table {
+            version: 0,
+            full: true,
+            live: false,
+            ..proto::Table::default()
+        };
+        table.apply(&empty);
+        assert_eq!((table.users_known(), table.topology().workers.len()), (2, 2));
+        let heard = proto::Table {
+            version: 12,
+            workers: vec![worker(1)],
+            ..proto::Table::default()
+        };
+        table.apply(&heard);
+        table.apply_owner(&owner("alice", 1, 5, &[]));
+        assert_eq!((table.users_known(), table.topology().workers.len()), (2, 2));
+        table.apply(&proto::Table {
+            version: 12,
+            live: true,
+            ..proto::Table::default()
+        });
+        assert!(table.owner(&id("alice")).is_some() && table.owner(&id("bob")).is_none());
+        assert_eq!(
+            table.topology().workers.keys().copied().collect::<Vec<_>>(),
+            [Birth(1)]
+        );
+        full.users = vec![owner("carol", 2, 2, &[])];
+        table.apply(&full);
+        assert_eq!((table.users_known(), table.topology().workers.len()), (1, 2));
+    }
+}

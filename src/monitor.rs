@@ -1,0 +1,103 @@
+//! The operator's HTTP ports: metrics and probes for everyone, the monitor's state on loopback; it decides nothing.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Json, Response};
+use axum::routing::get;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::commander::CommanderHandle;
+use crate::metrics::Metrics;
+
+/// What the ports show.
+#[derive(Debug, Clone)]
+pub struct Monitor {
+    /// The process's metrics.
+    pub metrics: Arc<Metrics>,
+    /// The commander, while this process leads.
+    pub commander: watch::Receiver<Option<CommanderHandle>>,
+}
+
+impl Monitor {
+    async fn refresh(&self) -> Option<crate::commander::MonitorState> {
+        let commander = self.commander.borrow().clone();
+        commander?.state().await
+    }
+}
+
+/// `/metrics`, `/livez`, `/readyz`: for Prometheus and the kubelet.
+pub async fn serve_metrics(
+    listener: TcpListener,
+    monitor: Monitor,
+    stop: CancellationToken,
+) -> std::io::Result<()> {
+    axum::serve(listener, metrics_router(monitor))
+        .with_graceful_shutdown(stop.cancelled_owned())
+        .await
+}
+
+/// `/_commander/state`: loopback only, until there is access control.
+pub async fn serve_state(
+    listener: TcpListener,
+    monitor: Monitor,
+    stop: CancellationToken,
+) -> std::io::Result<()> {
+    axum::serve(listener, state_router(monitor))
+        .with_graceful_shutdown(stop.cancelled_owned())
+        .await
+}
+
+fn metrics_router(monitor: Monitor) -> Router {
+    Router::new()
+        .route("/metrics", get(metrics))
+        .route("/livez", get(|| async { "ok" }))
+        .route("/readyz", get(|| async { "ok" }))
+        .with_state(monitor)
+}
+
+fn state_router(monitor: Monitor) -> Router {
+    Router::new()
+        .route("/_commander/state", get(state))
+        .with_state(monitor)
+}
+
+async fn metrics(State(monitor): State<Monitor>) -> Response {
+    // Asking for the state brings the gauges up to date.
+    let _ = monitor.refresh().await;
+    (
+        [("content-type", "text/plain; version=0.0.4")],
+        monitor.metrics.render(),
+    )
+        .into_response()
+}
+
+async fn state(State(monitor): State<Monitor>) -> Response {
+    match monitor.refresh().await {
+        Some(state) => Json(state).into_response(),
+        None => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "this operator does not lead: ask the leader's pod\n",
+        )
+            .into_response(),
+    }
+}
+
+/// Everything on one loopback port, with `more` routes of the local vehicle.
+pub async fn serve_all(
+    listener: TcpListener,
+    monitor: Monitor,
+    more: Router,
+    stop: CancellationToken,
+) -> std::io::Result<()> {
+    let router = metrics_router(monitor.clone())
+        .merge(state_router(monitor))
+        .merge(more);
+    axum::serve(listener, router)
+        .with_graceful_shutdown(stop.cancelled_owned())
+        .await
+}
