@@ -36,10 +36,13 @@ pub(crate) async fn tick(shared: Arc<Shared>, stop: CancellationToken) {
             () = shared.report_now.notified() => true,
             () = tokio::time::sleep(wait) => false,
         };
-        if !asked {
-            // A tick that came late moves the next one, so that two never come together.
-            due = due.max(shared.now().saturating_sub(wait)) + shared.lock().orders.interval;
-        }
+        let (now, interval) = (shared.now(), shared.lock().orders.interval);
+        // A tick that came late moves the next one; a Welcome may have shortened the wait for it.
+        due = if asked {
+            due.min(now + interval)
+        } else {
+            (due + interval).max(now + interval / 2)
+        };
         sweep(&shared);
         let answer = ask(&shared).await;
         sequence += 1;
@@ -128,10 +131,18 @@ fn make(shared: &Shared, sequence: u64, answer: Option<&Value>) -> Report {
     let Some(answer) = answer else { return report };
     let rejected = &shared.counters.readings_rejected;
     let field = |path: &str| reading(answer.pointer(path), rejected);
-    report.users = field("/users");
+    // What the app counts wins, also when it is impossible (M2); what it does not count is ours.
+    let counted = |path: &str, own| {
+        if answer.pointer(path).is_some() {
+            field(path)
+        } else {
+            own
+        }
+    };
+    report.users = counted("/users", report.users);
     report.pages = field("/pages");
-    report.connections = field("/connections");
-    report.active_users = field("/active_users");
+    report.connections = counted("/connections", report.connections);
+    report.active_users = counted("/active_users", report.active_users);
     report.executor_busy = field("/executor/busy");
     report.executor_total = field("/executor/total");
     report.executor_queue_depth = field("/executor/queue_depth");
