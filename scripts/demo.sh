@@ -3,6 +3,7 @@
 #   DEMO_CLUSTER=own      a cluster of its own, built from source, named `demo` (the default)
 #   DEMO_CLUSTER=kind     a kind cluster named elastic-pool-demo, where a container engine runs
 #   DEMO_CLUSTER=current  the cluster of KUBECONFIG, in one new namespace; DEMO_IMAGE names an image that it can pull
+#   DEMO_PROFILE, DEMO_LEGACY_PROFILE  the users over time, as USERSxTIME,...
 set -euo pipefail
 ROOT=$(cd "$(dirname "$0")/.." && pwd)
 cd "$ROOT"
@@ -10,6 +11,7 @@ PATH="$(scripts/tools.sh path):$PATH"; export PATH
 export CLUSTER=demo
 STATE=${DEMO_STATE:-/var/tmp/elastic-pool-demo}     # what was made, for `down`: cluster, namespaces, crds
 IMAGE=${DEMO_IMAGE:-docker.io/elastic-pool/elastic-pool:dev}
+PROFILE=${DEMO_PROFILE:-20x40s,300x150s,20x200s} LEGACY_PROFILE=${DEMO_LEGACY_PROFILE:-5x40s,60x90s,5x90s}
 SYSTEM=elastic-pool-system SHOP=shop LEGACY=legacy
 begin=$SECONDS step=0 archive=
 
@@ -73,15 +75,37 @@ service() { # namespace pool local-port: the address at which the load program f
   echo "http://127.0.0.1:$3"
 }
 stop_forwards() {
-  local p; [ ! -f "$STATE/forwards" ] || while read -r p; do ! grep -aq port-forward "/proc/$p/cmdline" 2>/dev/null || kill "$p" 2>/dev/null || true; done < "$STATE/forwards"
+  local p; [ ! -f "$STATE/watcher" ] || { kill "$(cat "$STATE/watcher")" 2>/dev/null || true; rm -f "$STATE/watcher"; }
+  [ ! -f "$STATE/forwards" ] || while read -r p; do ! grep -aq port-forward "/proc/$p/cmdline" 2>/dev/null || kill "$p" 2>/dev/null || true; done < "$STATE/forwards"
   rm -f "$STATE/forwards"
 }
+watch_pods() { # writes a line a second and group: seconds, group, workers that are not going
+  local end=$((SECONDS + 3600)) g
+  while [ $SECONDS -lt $end ]; do
+    for g in "$SHOP/shop-blue" "$LEGACY/legacy-green"; do
+      echo "$((SECONDS - begin)) ${g#*/} $(kubectl -n "${g%/*}" get pods -l "elasticpool.dev/group=${g#*/}" -o json 2>/dev/null |
+        python3 -c 'import json,sys; print(sum(1 for p in json.load(sys.stdin)["items"] if not p["metadata"].get("deletionTimestamp")))' 2>/dev/null || echo '?')"
+    done >> "$STATE/pods"
+    sleep 1
+  done
+}
 load() {
-  say "users: guests arrive, log in, work, some with a WebSocket; few, many, few again"
-  local shop legacy inside=()
+  say "users: guests arrive, log in, work, a third with a WebSocket; few, many, few again ($PROFILE; beside it $LEGACY_PROFILE for the app without contract)"
+  local shop legacy inside=() rc=0 first second program; program=$(dirname "$archive")/bin/pool-load
   shop=$(service $SHOP shop 18080); legacy=$(service $LEGACY legacy 18081)
   [ "$kind" != own ] || inside=(tests/cluster/cluster.sh exec)
-  "${inside[@]}" "$(dirname "$archive")/bin/pool-load" demo --url "$shop" --group "$SHOP/shop-blue" --legacy-url "$legacy" --legacy-group "$LEGACY/legacy-green"
+  watch_pods & echo $! > "$STATE/watcher"
+  "${inside[@]}" "$program" --url "$legacy" --users-profile "$LEGACY_PROFILE" --mode session --prefix legacy --assert > "$STATE/legacy.log" 2>&1 & second=$!
+  "${inside[@]}" "$program" --url "$shop" --users-profile "$PROFILE" --prefix shop --json "$STATE/shop.json" --assert & first=$!
+  wait $first || { rc=1; echo "demo: the shop's users were not all served" >&2; }
+  wait $second || { rc=1; echo "demo: the legacy app's clients were not all served" >&2; }
+  echo; echo "The app without contract:"; tail -n 25 "$STATE/legacy.log"
+  say "the last workers above min go (at most 3 min)"
+  local end=$((SECONDS + 180))
+  until [ "$(tail -n 2 "$STATE/pods" | awk '{s+=$3} END{print s}')" = 2 ] || [ $SECONDS -ge $end ]; do sleep 1; done
+  kill "$(cat "$STATE/watcher")" 2>/dev/null || true; rm -f "$STATE/watcher"
+  echo; python3 scripts/pods_chart.py "$STATE/pods" shop-blue:3:1 legacy-green:2:1 || rc=1
+  return $rc
 }
 closing() {
   local k="kubectl --kubeconfig $KUBECONFIG"
@@ -131,4 +155,4 @@ down() {
   rm -rf "$STATE"
   echo "demo: removed"
 }
-case ${1:-} in up|down) "$1";; *) sed -n '2,5p' "$0"; exit 2;; esac
+case ${1:-} in up|down) "$1";; *) sed -n '2,6p' "$0"; exit 2;; esac

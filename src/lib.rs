@@ -1,5 +1,6 @@
 //! elastic-pool: places sessions, grows on measured occupancy, shrinks by moving live users.
 
+pub mod agent;
 pub mod api;
 pub mod channel;
 pub mod clock;
@@ -11,6 +12,8 @@ pub mod gateway;
 pub mod load;
 pub mod metrics;
 pub mod monitor;
+pub mod operator;
+pub mod telemetry;
 pub mod vehicle;
 pub mod worker;
 

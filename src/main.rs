@@ -1,25 +1,85 @@
 //! The one binary: operator, gateway, agent, local vehicle, reference app and tools, as subcommands.
 
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
+use elastic_pool::vehicle::local::{self, LocalArgs};
 use elastic_pool::worker::{self, WorkerArgs};
+use elastic_pool::{agent, api, decide, gateway, operator, telemetry};
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 
 #[derive(Parser)]
 #[command(version, about)]
 struct Cli {
+    /// Form of the log on standard error
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value = "text",
+        env = "ELASTIC_POOL_LOG_FORMAT"
+    )]
+    log_format: telemetry::LogFormat,
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Subcommand)]
 enum Command {
+    /// Serves PoolGroups and Pools: commander and controller
+    Operator(operator::OperatorArgs),
+    /// The sidecar of a worker, in its request path
+    Agent(agent::AgentArgs),
+    /// The sticky front of a pool
+    Gateway(gateway::GatewayArgs),
     /// The reference app: a small stateful web app that knows the worker contract
     Worker(WorkerArgs),
+    /// Runs a manifest with processes on loopback instead of pods
+    Local(LocalArgs),
+    /// Prints the custom resource definitions
+    Crd,
+    /// Answers decision cases, one JSON object a line
+    Decide(decide::Args),
 }
 
-#[tokio::main]
-async fn main() -> anyhow::Result<()> {
-    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-    match Cli::parse().command {
-        Command::Worker(args) => worker::run(args).await,
+fn main() -> anyhow::Result<ExitCode> {
+    let cli = Cli::parse();
+    telemetry::start(cli.log_format);
+    match cli.command {
+        Command::Decide(args) => return Ok(decide::main(&args)),
+        Command::Crd => print!("{}", api::crds_yaml()),
+        Command::Operator(args) => many()?.block_on(async { operator::run(args, stopped()?).await })?,
+        Command::Agent(args) => single()?.block_on(async { agent::run(args, stopped()?).await })?,
+        Command::Gateway(args) => single()?.block_on(async { gateway::run(args, stopped()?).await })?,
+        Command::Worker(args) => many()?.block_on(worker::run(args))?,
+        Command::Local(args) => {
+            many()?.block_on(async { local::run(args, CancellationToken::new()).await })?
+        }
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// One thread: for the parts that stand beside somebody else's work.
+fn single() -> std::io::Result<Runtime> {
+    Builder::new_current_thread().enable_all().build()
+}
+
+fn many() -> std::io::Result<Runtime> {
+    Builder::new_multi_thread().enable_all().build()
+}
+
+/// Cancelled by SIGTERM or Ctrl-C.
+fn stopped() -> std::io::Result<CancellationToken> {
+    let stop = CancellationToken::new();
+    let (mut terminate, token) = (signal(SignalKind::terminate())?, stop.clone());
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = tokio::signal::ctrl_c() => {}
+        }
+        token.cancel();
+    });
+    Ok(stop)
 }

@@ -3,8 +3,8 @@
 //! Prefix `elastic_pool_`, base units, closed label sets, never a user in a label. Series go when their object goes.
 
 use prometheus::{
-    Encoder as _, Gauge, GaugeVec, Histogram, HistogramOpts, IntCounterVec, IntGauge, IntGaugeVec, Opts,
-    Registry, TextEncoder,
+    Encoder as _, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
 use crate::vehicle::ObjectKey;
@@ -30,6 +30,7 @@ pub struct Metrics {
     move_pause: Histogram,
     decision_latency: Histogram,
     spawn_seconds: Histogram,
+    growth: HistogramVec,
     reports: IntCounterVec,
     rejected: IntCounterVec,
     refused: IntCounterVec,
@@ -119,6 +120,17 @@ fn histogram(
         buckets,
     };
     let metric = Histogram::with_opts(options)?;
+    registry.register(Box::new(metric.clone()))?;
+    Ok(metric)
+}
+
+fn growth(registry: &Registry, buckets: &[f64]) -> Result<HistogramVec, prometheus::Error> {
+    let help = "From the report that asked for a worker to each stage of its start";
+    let options = HistogramOpts {
+        common_opts: opts("growth_seconds", help),
+        buckets: buckets.to_vec(),
+    };
+    let metric = HistogramVec::new(options, &["stage"])?;
     registry.register(Box::new(metric.clone()))?;
     Ok(metric)
 }
@@ -213,6 +225,7 @@ impl Metrics {
                 "From the arrival of a report to the actions that follow from it",
                 pauses,
             )?,
+            growth: growth(&r, &spawns)?,
             spawn_seconds: histogram(
                 &r,
                 "spawn_seconds",
@@ -351,6 +364,12 @@ impl Metrics {
     /// From create call to routable, in seconds.
     pub fn spawned(&self, seconds: f64) {
         self.spawn_seconds.observe(seconds);
+    }
+
+    /// A growth's progress, in seconds since the report that asked for it arrived: `created` when the vehicle made
+    /// the worker, `routable`, `first_user` when somebody lives there.
+    pub fn grew(&self, stage: &str, seconds: f64) {
+        self.growth.with_label_values(&[stage]).observe(seconds);
     }
 
     /// Counts a report that was taken.

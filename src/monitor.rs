@@ -87,13 +87,16 @@ async fn state(State(monitor): State<Monitor>) -> Response {
     }
 }
 
-/// Everything on one loopback port, for the local vehicle.
+/// Everything on one loopback port, with `more` routes of the local vehicle.
 pub async fn serve_all(
     listener: TcpListener,
     monitor: Monitor,
+    more: Router,
     stop: CancellationToken,
 ) -> std::io::Result<()> {
-    let router = metrics_router(monitor.clone()).merge(state_router(monitor));
+    let router = metrics_router(monitor.clone())
+        .merge(state_router(monitor))
+        .merge(more);
     axum::serve(listener, router)
         .with_graceful_shutdown(stop.cancelled_owned())
         .await

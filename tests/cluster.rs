@@ -80,3 +80,51 @@ fn the_chart_is_accepted_whole_and_without_a_warning() {
         assert!(accepted.contains(object), "no {object} in {accepted}");
     }
 }
+
+#[test]
+fn every_sample_is_accepted_whole() {
+    run("kubectl", &["apply", "--server-side", "-f", "crds/"], "");
+    for crd in ["crd/poolgroups.elasticpool.dev", "crd/pools.elasticpool.dev"] {
+        run(
+            "kubectl",
+            &["wait", "--for=condition=Established", crd, "--timeout=60s"],
+            "",
+        );
+    }
+    let namespace = Namespace::create("samples");
+    let samples = std::fs::read_dir("manifests/samples").expect("the samples' folder");
+    let mut tried = 0;
+    for sample in samples.flatten() {
+        let text = std::fs::read_to_string(sample.path()).expect("a sample");
+        // The samples' own namespaces may be in use: only what is inside them is tried, in one of this test.
+        let objects: String = text
+            .split("---\n")
+            .filter(|part| !part.contains("\nkind: Namespace\n"))
+            .map(|part| format!("---\n{}", in_namespace(part, &namespace.0)))
+            .collect();
+        run(
+            "kubectl",
+            &[
+                "apply",
+                "--dry-run=server",
+                "--validate=strict",
+                "--warnings-as-errors",
+                "-f",
+                "-",
+            ],
+            &objects,
+        );
+        tried += 1;
+    }
+    assert!(tried >= 3, "only {tried} samples");
+}
+
+fn in_namespace(object: &str, namespace: &str) -> String {
+    let lines = object
+        .lines()
+        .map(|line| match line.strip_prefix("  namespace: ") {
+            Some(_) => format!("  namespace: {namespace}\n"),
+            None => format!("{line}\n"),
+        });
+    lines.collect()
+}

@@ -2,8 +2,14 @@
 
 use std::path::PathBuf;
 
-use elastic_pool::api;
-use serde_json::Value;
+use clap::Parser;
+use elastic_pool::agent::AgentArgs;
+use elastic_pool::api::pool::SecretName;
+use elastic_pool::api::{self, Pool, PoolGroup, manifest, resolve};
+use elastic_pool::controller::build::{OperatorEnv, gateway_deployment, worker_pod};
+use elastic_pool::engine::ids::Birth;
+use elastic_pool::gateway::GatewayArgs;
+use serde_json::{Value, json};
 
 /// Client-side `kubectl apply` keeps the whole object in an annotation of at most this size.
 const MOST_BYTES: usize = 256 * 1024;
@@ -165,4 +171,156 @@ fn every_rule_has_a_message_that_names_its_field() {
         );
     }
     assert!(rules >= 15, "only {rules} rules");
+}
+
+fn yaml_files(folder: &str) -> Vec<PathBuf> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let entries = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut files: Vec<_> = entries
+        .map(|entry| entry.expect("a readable entry").path())
+        .collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "yaml"));
+    files.sort();
+    assert!(!files.is_empty(), "{} holds no YAML", folder.display());
+    files
+}
+
+fn env() -> OperatorEnv {
+    OperatorEnv {
+        image: "example/elastic-pool:1".to_owned(),
+        pull_policy: "IfNotPresent".to_owned(),
+        pull_secrets: vec![SecretName {
+            name: "registry".to_owned(),
+        }],
+        channel: "elastic-pool-channel.system.svc:7443".to_owned(),
+        agent_resources: None,
+        gateway_resources: None,
+    }
+}
+
+#[test]
+fn every_sample_makes_workers() {
+    let env = env();
+    let mut files = yaml_files("manifests/samples");
+    files.push(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/cluster/good.yaml"));
+    for file in files {
+        let name = file.display();
+        let read = manifest::read(&std::fs::read_to_string(&file).unwrap());
+        let read = read.unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert!(
+            read.groups.len() + read.pools.len() > 0,
+            "{name} holds nothing of ours"
+        );
+        for group in read.groups {
+            resolve::group_spec(&group, true).unwrap_or_else(|error| panic!("{name}: {error}"));
+            worker_pod(&group, Birth(1), "w", &env).unwrap_or_else(|error| panic!("{name}: {error}"));
+        }
+    }
+}
+
+/// Refused only beside the object that stands there already, or in a Pool, of which a local run reads little.
+fn needs_an_api_server(name: &str) -> bool {
+    name.starts_with("pool-") || name.starts_with("version-") || name == "class-set-later"
+}
+
+/// The first path of a field that `text` names.
+fn path(text: &str) -> Option<&str> {
+    let from = text.find("spec.").or_else(|| text.find("metadata.name"))?;
+    let path = text[from..]
+        .split(|c: char| !(c.is_alphanumeric() || ".[]".contains(c)))
+        .next()?;
+    Some(path.trim_end_matches('.'))
+}
+
+#[test]
+fn what_kubectl_refuses_a_local_run_refuses_too_by_the_same_field() {
+    for file in yaml_files("tests/cluster/bad-manifests") {
+        let name = file.file_stem().unwrap().to_str().unwrap();
+        if needs_an_api_server(name) {
+            continue;
+        }
+        let text = std::fs::read_to_string(&file).unwrap();
+        let refusal = match manifest::read(&text) {
+            Err(error) => error.to_string(),
+            Ok(read) => match resolve::group_spec(&read.groups[0], true) {
+                Err(error) => error.to_string(),
+                Ok(_) => panic!("{name} was taken"),
+            },
+        };
+        let expected = text
+            .lines()
+            .find_map(|line| line.strip_prefix("# expect: "))
+            .unwrap();
+        let theirs = path(expected).unwrap();
+        let missing = theirs
+            .rsplit('.')
+            .next()
+            .map(|field| format!("missing field `{field}`"));
+        let named = path(&refusal).is_some_and(|ours| ours.starts_with(theirs));
+        assert!(
+            named || missing.is_some_and(|text| refusal.contains(&text)),
+            "{name}: {refusal:?} does not name {theirs}"
+        );
+    }
+}
+
+/// The two subcommands that the operator starts in pods.
+#[derive(Parser)]
+enum Started {
+    Agent(AgentArgs),
+    Gateway(GatewayArgs),
+}
+
+/// Reads a container's arguments as the program would in its pod.
+fn started(container: &Value) -> Started {
+    let args = container["args"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str);
+    let args = ["elastic-pool"].into_iter().chain(args).chain(["--pod-uid", "u"]);
+    Started::try_parse_from(args).unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn agents_and_gateways_understand_how_they_are_started() {
+    let group: PoolGroup = serde_json::from_value(json!({
+        "apiVersion": "elasticpool.dev/v1alpha1",
+        "kind": "PoolGroup",
+        "metadata": {"name": "shop-blue", "namespace": "shop"},
+        "spec": {
+            "pool": "shop",
+            "app": {"contractPort": 9000},
+            "template": {"spec": {"containers": [{"name": "app", "ports": [{"containerPort": 8080}]}]}},
+        },
+    }))
+    .unwrap();
+    let pod = worker_pod(&group, Birth(1), "w", &env()).unwrap();
+    let Started::Agent(agent) = started(&pod["spec"]["initContainers"][0]) else {
+        panic!("no agent")
+    };
+    assert_eq!(
+        (agent.app_port, agent.contract_port, agent.app_container.as_str()),
+        (8080, Some(9000), "app")
+    );
+    assert_eq!((agent.drain_grace, agent.channel), (135, env().channel));
+    let pool: Pool = serde_json::from_value(json!({
+        "apiVersion": "elasticpool.dev/v1alpha1",
+        "kind": "Pool",
+        "metadata": {"name": "shop", "namespace": "shop"},
+        "spec": {
+            "gateway": {"trustedProxies": ["10.0.0.0/8", "fd00::/8"]},
+            "cookie": {"name": "shop", "secure": "Never"},
+        },
+    }))
+    .unwrap();
+    let deployment = gateway_deployment(&pool, &env());
+    let Started::Gateway(gateway) = started(&deployment["spec"]["template"]["spec"]["containers"][0]) else {
+        panic!("no gateway")
+    };
+    assert_eq!(
+        (gateway.pool.as_str(), gateway.cookie_name.as_str()),
+        ("shop/shop", "shop")
+    );
+    assert_eq!(gateway.trusted_proxies.len(), 2);
 }

@@ -25,13 +25,15 @@ pub enum ManifestError {
     #[error("no YAML: {0}")]
     Yaml(String),
     /// An object does not have the form of its kind.
-    #[error("{kind} {name}: {message}")]
+    #[error("{kind} {name}: {field}: {message}")]
     Shape {
         /// Its kind.
         kind: String,
         /// Its name.
         name: String,
-        /// What is wrong, with the field.
+        /// Path of the field, or of the object that lacks one.
+        field: String,
+        /// What is wrong.
         message: String,
     },
     /// A field that cannot be used.
@@ -95,13 +97,15 @@ fn name_of(document: &Value) -> String {
 /// Reads one object and refuses what its type does not know.
 fn strict<T: DeserializeOwned + Serialize>(document: &Value, kind: &str) -> Result<T, ManifestError> {
     let (kind, name) = (kind.to_owned(), name_of(document));
-    let shape = |error: serde_json::Error| ManifestError::Shape {
+    let shape = |field: String, message: String| ManifestError::Shape {
         kind: kind.clone(),
         name: name.clone(),
-        message: error.to_string(),
+        field,
+        message,
     };
-    let object: T = serde_json::from_value(document.clone()).map_err(shape)?;
-    let known = serde_json::to_value(&object).map_err(shape)?;
+    let object: T = serde_path_to_error::deserialize(document)
+        .map_err(|error| shape(error.path().to_string(), error.inner().to_string()))?;
+    let known = serde_json::to_value(&object).map_err(|error| shape(".".to_owned(), error.to_string()))?;
     match unknown(document, &known) {
         None => Ok(object),
         Some(field) => {
@@ -201,6 +205,13 @@ spec:
                 .unwrap_err()
                 .contains("no YAML")
         );
-        assert!(case("  pool: shop\n", "").unwrap_err().contains("pool"));
+        assert_eq!(
+            case("  pool: shop\n", ""),
+            Err("PoolGroup shop-blue: spec: missing field `pool`".into())
+        );
+        assert_eq!(
+            case("containerPort: 8080", "containerPort: 70000"),
+            Err("PoolGroup shop-blue: spec.template.spec.containers[0].ports[0].containerPort: invalid value: integer `70000`, expected u16".into())
+        );
     }
 }

@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
 use super::status::Condition;
 use super::template::Resources;
@@ -168,24 +167,16 @@ impl ServiceType {
     }
 }
 
-fn cookie_rules() -> Value {
-    json!([{
-        "rule": "self.sameSite != 'None' || self.secure == 'Always'",
-        "message": "spec.cookie.sameSite: None needs spec.cookie.secure: Always, browsers drop the cookie otherwise",
-    }])
-}
-
 /// The cookie that keeps a client at its worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
-#[schemars(extend("x-kubernetes-validations" = cookie_rules()))]
 pub struct Cookie {
     /// Its name; with the prefix __Host- where it is Secure.
     #[schemars(length(min = 1, max = 64), regex(pattern = "^[A-Za-z0-9_-]+$"))]
     pub name: String,
     /// SameSite attribute.
     pub same_site: SameSite,
-    /// Secure attribute. Auto: where the client came by https.
+    /// Secure attribute. Auto: where a trusted proxy says that the client came by https.
     pub secure: Secure,
 }
 
@@ -205,16 +196,12 @@ pub enum SameSite {
     /// Sent along on navigation from other sites.
     #[default]
     Lax,
-    /// Never sent along from other sites.
-    Strict,
-    /// Always sent along; needs Secure.
-    None,
 }
 
 /// When a cookie is Secure.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Secure {
-    /// Where the client came by https.
+    /// Where a trusted proxy says that the client came by https.
     #[default]
     Auto,
     /// Always.

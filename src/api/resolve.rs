@@ -208,6 +208,7 @@ pub fn app_target(group: &PoolGroup) -> Result<AppTarget, FieldError> {
         })?,
         None => 0,
     };
+    check_unique(containers)?;
     let container = containers
         .get(index)
         .ok_or_else(|| FieldError::absent("spec.template.spec.containers", "write at least one container"))?;
@@ -222,6 +223,23 @@ pub fn app_target(group: &PoolGroup) -> Result<AppTarget, FieldError> {
         contract: app.contract == Contract::Auto,
         contract_port: app.contract_port.unwrap_or(port),
     })
+}
+
+fn check_unique(containers: &[TemplateContainer]) -> Result<(), FieldError> {
+    for (at, container) in containers.iter().enumerate() {
+        if containers[..at]
+            .iter()
+            .any(|earlier| earlier.name == container.name)
+        {
+            let field = format!("spec.template.spec.containers[{at}].name");
+            return Err(FieldError::new(
+                field,
+                &container.name,
+                "write another name: this one is taken",
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn names(containers: &[TemplateContainer]) -> String {

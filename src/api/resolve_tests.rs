@@ -107,9 +107,8 @@ fn what_is_written_counts() {
 #[case(json!({"moves": {"mode": "Drain", "streams": {"policy": "Close"}}}), true, true)]
 fn users_and_streams_follow_the_moves_mode(#[case] add: Value, #[case] sessions: bool, #[case] close: bool) {
     let spec = resolved(|s| {
-        s.as_object_mut()
-            .unwrap()
-            .extend(add.as_object().unwrap().clone())
+        let fields = s.as_object_mut().unwrap();
+        fields.extend(add.as_object().unwrap().clone());
     });
     assert_eq!((spec.session_users, spec.close_streams), (sessions, close));
 }
@@ -161,6 +160,7 @@ fn a_worker_is_full_at_its_thresholds_else_at_the_apps_limits(
 #[case(|s: &mut Value| s["template"]["spec"]["containers"][0]["ports"] = json!([{"containerPort": 1}, {"containerPort": 2}]), "spec.app.port: not set: container app has 2 ports")]
 #[case(|s: &mut Value| s["template"]["spec"]["containers"][0]["resources"] = json!({"limits": {"memory": "lots"}}), "spec.template.spec.containers[0].resources.limits.memory: lots")]
 #[case(|s: &mut Value| s["template"]["spec"]["containers"][0]["resources"] = json!({"limits": {"cpu": 0}}), "spec.template.spec.containers[0].resources.limits.cpu: 0")]
+#[case(|s: &mut Value| s["template"]["spec"]["containers"] = json!([{"name": "a"}, {"name": "a"}]), "spec.template.spec.containers[1].name: a: write another name")]
 fn what_the_crd_would_refuse_is_refused_here_too(#[case] change: fn(&mut Value), #[case] starts: &str) {
     let error = group_spec(&group(change), false).unwrap_err().to_string();
     assert!(error.starts_with(starts), "{error}");

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use elastic_pool_engine::ids::Term;
 use futures::future::BoxFuture;
 use futures::{Stream, StreamExt as _};
 use tokio::net::TcpListener;
@@ -102,6 +103,7 @@ pub struct Server {
     leader: watch::Receiver<LeaderState>,
     events: mpsc::Sender<ChannelEvent>,
     next_connection: Arc<AtomicU64>,
+    higher_term: Arc<dyn Fn(Term) + Send + Sync>,
 }
 
 type Commands<C> = Pin<Box<dyn Stream<Item = Result<C, Status>> + Send>>;
@@ -118,7 +120,29 @@ impl Server {
             leader,
             events,
             next_connection: Arc::new(AtomicU64::new(1)),
+            higher_term: Arc::new(|_| {}),
         }
+    }
+
+    /// Calls `raise` when a peer was welcomed in a term above this leader's: its Lease was tampered with.
+    #[must_use]
+    pub fn on_higher_term(mut self, raise: impl Fn(Term) + Send + Sync + 'static) -> Self {
+        self.higher_term = Arc::new(raise);
+        self
+    }
+
+    /// A peer that knows a higher term is not served in this one.
+    fn check_term(&self, seen: u64) -> Result<(), Status> {
+        let present = match *self.leader.borrow() {
+            LeaderState::Leading { term } | LeaderState::Following { term, .. } => term,
+        };
+        if seen <= present.0 {
+            return Ok(());
+        }
+        (self.higher_term)(Term(seen));
+        Err(Status::failed_precondition(format!(
+            "term {seen} is above this leader's {present}: it starts anew"
+        )))
     }
 
     /// Serves until `stop` is cancelled.
@@ -245,6 +269,7 @@ impl Channel for Server {
             return Err(Status::invalid_argument("the first message is not Hello"));
         };
         check_hello(&identity, hello.protocol, &hello.pod_uid)?;
+        self.check_term(hello.term_seen)?;
         let connection = self.connection();
         let (sender, response) = commands();
         let up = ChannelEvent::AgentUp {
@@ -276,6 +301,7 @@ impl Channel for Server {
             return Err(Status::invalid_argument("the first message is not Hello"));
         };
         check_hello(&identity, hello.protocol, &hello.pod_uid)?;
+        self.check_term(hello.term_seen)?;
         let connection = self.connection();
         let (sender, response) = commands();
         let up = ChannelEvent::GatewayUp {

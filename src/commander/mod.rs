@@ -21,6 +21,9 @@ pub mod surface;
 mod view;
 mod worker;
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;

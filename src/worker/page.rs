@@ -26,7 +26,7 @@ pub(super) async fn home(State(app): State<Arc<App>>, headers: HeaderMap) -> Res
     let mut response = finish(who, Html(page.into_string()));
     response.headers_mut().insert(
         header::CONTENT_SECURITY_POLICY,
-        HeaderValue::from_static("default-src 'self'"),
+        HeaderValue::from_static("default-src 'self'; connect-src 'self' ws: wss:; frame-ancestors 'none'"),
     );
     response
 }

@@ -13,7 +13,7 @@ use crate::api::labels::{
     self, ADMIN_PORT, COMPONENT, GATEWAY, GATEWAY_PORT, GATEWAY_UID, IDENTITY_DIR, IDENTITY_VOLUME, IMPLICIT,
     KEYS_DIR, NAME, POOL,
 };
-use crate::api::pool::{SameSite, Secure};
+use crate::api::pool::Secure;
 use crate::api::{API_VERSION, Pool, PoolGroup};
 use crate::credentials::Key;
 
@@ -173,7 +173,7 @@ fn container(pool: &Pool, env: &OperatorEnv) -> Value {
         "image": env.image,
         "imagePullPolicy": env.pull_policy,
         "args": args(pool, env),
-        "env": environment(pool),
+        "env": [env_field("POD_UID", "metadata.uid"), env_field("POD_NAME", "metadata.name")],
         "ports": [
             {"name": "http", "containerPort": GATEWAY_PORT, "protocol": "TCP"},
             {"name": "admin", "containerPort": ADMIN_PORT, "protocol": "TCP"},
@@ -201,33 +201,17 @@ fn args(pool: &Pool, env: &OperatorEnv) -> Vec<String> {
     flag("secret-dir", KEYS_DIR.to_owned());
     flag("listen", format!("0.0.0.0:{GATEWAY_PORT}"));
     flag("admin-listen", format!("0.0.0.0:{ADMIN_PORT}"));
-    args
-}
-
-fn environment(pool: &Pool) -> Vec<Value> {
-    let cookie = &pool.spec.cookie;
-    let same_site = match cookie.same_site {
-        SameSite::Lax => "Lax",
-        SameSite::Strict => "Strict",
-        SameSite::None => "None",
+    flag("cookie-name", pool.spec.cookie.name.clone());
+    let secure = match pool.spec.cookie.secure {
+        Secure::Auto => "auto",
+        Secure::Always => "always",
+        Secure::Never => "never",
     };
-    let secure = match cookie.secure {
-        Secure::Auto => "Auto",
-        Secure::Always => "Always",
-        Secure::Never => "Never",
-    };
-    let mut all = vec![
-        env_field("POD_UID", "metadata.uid"),
-        env_field("POD_NAME", "metadata.name"),
-        json!({"name": "ELASTIC_POOL_COOKIE_NAME", "value": cookie.name}),
-        json!({"name": "ELASTIC_POOL_COOKIE_SAME_SITE", "value": same_site}),
-        json!({"name": "ELASTIC_POOL_COOKIE_SECURE", "value": secure}),
-    ];
+    flag("cookie-secure", secure.to_owned());
     if !pool.spec.gateway.trusted_proxies.is_empty() {
-        let networks = pool.spec.gateway.trusted_proxies.join(",");
-        all.push(json!({"name": "ELASTIC_POOL_TRUSTED_PROXIES", "value": networks}));
+        flag("trusted-proxies", pool.spec.gateway.trusted_proxies.join(","));
     }
-    all
+    args
 }
 
 /// The keys of a pool, made once.

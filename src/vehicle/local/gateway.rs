@@ -4,14 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::PartRow;
 use super::auth::LocalTokens;
 use super::process::{Child, free_address};
 use crate::channel::gateway_account;
 use crate::channel::server::PeerIdentity;
+use crate::clock::Clock;
 use crate::credentials::{Key, hex_encode, random_bytes};
 use crate::vehicle::{ObjectKey, PoolKeys};
+
+/// A gateway that keeps ending is started once in this time.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// All gateways of one run.
 #[derive(Debug)]
@@ -21,6 +26,7 @@ pub(super) struct Gateways {
     tokens: Arc<LocalTokens>,
     secrets: BTreeMap<ObjectKey, PathBuf>,
     parts: Vec<Part>,
+    clock: Clock,
 }
 
 #[derive(Debug)]
@@ -29,6 +35,8 @@ struct Part {
     name: String,
     listen: SocketAddr,
     child: Child,
+    /// Not started anew before this.
+    again: Duration,
 }
 
 impl Gateways {
@@ -39,6 +47,7 @@ impl Gateways {
             tokens,
             secrets: BTreeMap::new(),
             parts: Vec::new(),
+            clock: Clock::start(),
         }
     }
 
@@ -81,6 +90,7 @@ impl Gateways {
                     name,
                     listen,
                     child,
+                    again: self.clock.now(),
                 });
             }
         }
@@ -106,8 +116,8 @@ impl Gateways {
             format!("--secret-dir={}", secrets.display()),
             format!("--listen={listen}"),
             "--admin-listen=127.0.0.1:0".to_owned(),
-            "--open-listen=127.0.0.1:0".to_owned(),
-            "--drain-delay=0s".to_owned(),
+            "--monitor-listen=127.0.0.1:0".to_owned(),
+            "--drain-delay=0".to_owned(),
         ];
         let environment = [
             ("POD_UID".to_owned(), uid),
@@ -119,13 +129,14 @@ impl Gateways {
     /// Starts what died anew, at its old address.
     pub(super) async fn look_after(&mut self) -> anyhow::Result<()> {
         for index in 0..self.parts.len() {
-            if !self.parts[index].child.ended() {
+            if !self.parts[index].child.ended() || self.clock.now() < self.parts[index].again {
                 continue;
             }
             let part = &self.parts[index];
             tracing::warn!(gateway = %part.name, "a gateway ended and is started anew");
             let child = self.launch(&part.pool, &part.name, part.listen).await?;
             self.parts[index].child = child;
+            self.parts[index].again = self.clock.now() + PAUSE;
         }
         Ok(())
     }

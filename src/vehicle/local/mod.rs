@@ -138,7 +138,13 @@ async fn serve(
     );
     let (_lead, commander) = watch::channel(Some(commander));
     let monitored = Monitor { metrics, commander };
-    tokio::spawn(monitor::serve_all(monitor, monitored, stop.clone()));
+    let (leave, leavers) = mpsc::channel(QUEUE);
+    tokio::spawn(monitor::serve_all(
+        monitor,
+        monitored,
+        routes(leave),
+        stop.clone(),
+    ));
 
     let apps = announce_groups(manifests, &facts).await?;
     let mut gateways = Gateways::new(folder.to_owned(), channel_address.clone(), Arc::clone(&tokens));
@@ -156,6 +162,7 @@ async fn serve(
     println!(
         "monitor   http://{monitor_address}/_commander/state   metrics http://{monitor_address}/metrics"
     );
+    println!("drain     curl -X POST http://{monitor_address}/_local/drain/WORKER");
     println!("Ctrl-C ends all of it");
     let workers = Workers::new(apps, folder.to_owned(), channel_address, tokens, facts);
     Running {
@@ -163,6 +170,7 @@ async fn serve(
         file: args.state_file.clone(),
         gateways,
         workers,
+        leavers,
     }
     .keep(wanted, stop)
     .await
@@ -174,6 +182,8 @@ struct Running {
     file: Option<PathBuf>,
     gateways: Gateways,
     workers: Workers,
+    /// Names of workers that must go.
+    leavers: mpsc::Receiver<String>,
 }
 
 impl Running {
@@ -192,6 +202,7 @@ impl Running {
                 _ = tokio::signal::ctrl_c() => break,
                 _ = terminate.recv() => break,
                 changed = wanted.changed() => if changed.is_err() { break },
+                Some(name) = self.leavers.recv() => self.workers.must_go(&name).await?,
                 _ = tick.tick() => {}
             }
             let orders = wanted.borrow_and_update().clone();
@@ -224,6 +235,21 @@ impl Running {
         }
         Ok(())
     }
+}
+
+/// What a person can ask of the local vehicle: that a worker goes, as after a `kubectl cordon` of its node (D2).
+fn routes(leave: mpsc::Sender<String>) -> axum::Router {
+    use axum::extract::{Path, State};
+    use axum::http::StatusCode;
+    let drain = |State(leave): State<mpsc::Sender<String>>, Path(name): Path<String>| async move {
+        match leave.try_send(name) {
+            Ok(()) => StatusCode::ACCEPTED,
+            Err(_) => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    };
+    axum::Router::new()
+        .route("/_local/drain/{worker}", axum::routing::post(drain))
+        .with_state(leave)
 }
 
 /// A folder of this run's own, for tokens, secrets and state; readable by nobody else.

@@ -220,6 +220,17 @@ impl Workers {
         Ok(())
     }
 
+    /// The worker must go (D2): the commander moves its users away and then lets it be removed.
+    pub(super) async fn must_go(&mut self, name: &str) -> anyhow::Result<()> {
+        if let Some(worker) = self.running.values_mut().find(|worker| worker.fact.name == name) {
+            worker.fact.must_go = true;
+            self.facts
+                .send(Fact::Worker(Box::new(worker.fact.clone())))
+                .await?;
+        }
+        Ok(())
+    }
+
     async fn remove(&mut self, birth: Birth) -> anyhow::Result<()> {
         let Some(worker) = self.running.remove(&birth) else {
             return Ok(());

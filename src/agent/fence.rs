@@ -1,0 +1,602 @@
+//! The fence (V8): what this agent may serve, one record per user, as a pure table; it sends nothing, stores nothing and reads no clock.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use elastic_pool_engine::ids::{ClientId, Epoch, UserId};
+use serde::{Deserialize, Serialize};
+
+use crate::channel::proto::{Claim, claim};
+use crate::credentials::Key;
+
+/// A user who was given away is remembered this long.
+pub(crate) const PAST_KEPT: Duration = Duration::from_mins(10);
+/// Most records of users who were given away; the oldest goes first.
+const MAX_PAST: usize = 20_000;
+/// Most records at all; beyond them a user is refused.
+const MAX_RECORDS: usize = 200_000;
+/// Most browsers of one user; the oldest is forgotten first.
+const MAX_CLIENTS: usize = 64;
+
+/// What the agent holds of one user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum State {
+    /// Logged in here, granted by nobody yet (epoch 0).
+    Provisional,
+    /// Granted.
+    Owned { epoch: Epoch },
+    /// Source of an open move; `epoch` is what he was owned under.
+    Frozen { epoch: Epoch, mv: Epoch },
+    /// Target of an open move.
+    Staged {
+        mv: Epoch,
+        complete: bool,
+        activated: bool,
+    },
+    /// Granted once, given away since.
+    Past { epoch: Epoch },
+}
+
+/// One user's record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    pub(crate) state: State,
+    /// No epoch up to this one is ever accepted anew: he was given away under it.
+    pub(crate) floor: Epoch,
+    /// Ticket of the epoch held; empty when provisional.
+    pub(crate) ticket: String,
+    #[serde(with = "super::fence_file::clients")]
+    pub(crate) clients: Vec<ClientId>,
+    /// Last login, activation or request, by the agent's clock; for L7.
+    #[serde(skip)]
+    pub(crate) touched: Duration,
+    /// Lists of the app in a row that lacked him (L7).
+    #[serde(skip)]
+    pub(crate) missing: u8,
+    /// When the present state began, by the agent's clock.
+    #[serde(skip)]
+    pub(crate) since: Duration,
+}
+
+/// What a forward shows of its user.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shown<'a> {
+    pub(crate) epoch: Epoch,
+    pub(crate) ticket: &'a str,
+}
+
+/// Answer of the fence to a forward.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Serve; nothing changed.
+    Accept,
+    /// Serve; the record was raised.
+    Raised,
+    /// Serve; a client of session mode was seen a second time (P7): tell the commander.
+    Born,
+    /// The app's frozen copy must be thawed first, then [`Fence::thawed`].
+    Thaw { mv: Epoch },
+    /// Not executed; with the epoch that this agent knows.
+    Refuse { known: Option<Epoch> },
+}
+
+/// Why a transition is not possible.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// No record of this user.
+    NotHere,
+    /// Another state, an older epoch or a ticket that does not hold.
+    Refused,
+}
+
+/// What a transition found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// To be done now.
+    Go,
+    /// Was done before.
+    Done,
+}
+
+impl Record {
+    fn new(state: State, floor: Epoch, now: Duration) -> Self {
+        Self {
+            state,
+            floor,
+            ticket: String::new(),
+            clients: Vec::new(),
+            touched: now,
+            missing: 0,
+            since: now,
+        }
+    }
+
+    /// The epoch held, 0 for provisional and staged users.
+    pub(crate) fn epoch(&self) -> Epoch {
+        match self.state {
+            State::Owned { epoch } | State::Frozen { epoch, .. } | State::Past { epoch } => epoch,
+            State::Provisional | State::Staged { .. } => Epoch::PROVISIONAL,
+        }
+    }
+
+    /// True when he is served here.
+    pub(crate) fn is_served(&self) -> bool {
+        matches!(self.state, State::Provisional | State::Owned { .. })
+    }
+
+    /// A request, login or activation: lists asked for before it say nothing (L7).
+    pub(crate) fn touch(&mut self, now: Duration) {
+        (self.touched, self.missing) = (now, 0);
+    }
+
+    fn enter(&mut self, state: State, now: Duration) {
+        self.state = state;
+        self.since = now;
+    }
+
+    fn own(&mut self, epoch: Epoch, ticket: &str, now: Duration) {
+        self.enter(State::Owned { epoch }, now);
+        ticket.clone_into(&mut self.ticket);
+        self.touch(now);
+    }
+
+    fn leave_past(&mut self, epoch: Epoch, now: Duration) {
+        self.floor = self.floor.max(epoch);
+        self.enter(State::Past { epoch: self.floor }, now);
+        self.ticket.clear();
+        self.clients.clear();
+    }
+}
+
+/// The table.
+#[derive(Debug, Default)]
+pub(crate) struct Fence {
+    records: HashMap<UserId, Record>,
+    clients: HashMap<ClientId, UserId>,
+}
+
+fn valid(key: Option<&Key>, user: &UserId, shown: Shown<'_>) -> bool {
+    shown.epoch > Epoch::PROVISIONAL
+        && key.is_some_and(|key| key.ticket_is_valid(user.as_str(), shown.epoch, shown.ticket))
+}
+
+impl Fence {
+    /// Takes over what a file held; all of it counts as seen `now`.
+    pub(crate) fn restore(records: Vec<(UserId, Record)>, now: Duration) -> Self {
+        let mut fence = Self::default();
+        for (user, mut record) in records.into_iter().take(MAX_RECORDS) {
+            (record.touched, record.since, record.missing) = (now, now, 0);
+            for client in &record.clients {
+                fence.clients.insert(*client, user.clone());
+            }
+            fence.records.insert(user, record);
+        }
+        fence
+    }
+
+    pub(crate) fn get(&self, user: &UserId) -> Option<&Record> {
+        self.records.get(user)
+    }
+
+    pub(crate) fn get_mut(&mut self, user: &UserId) -> Option<&mut Record> {
+        self.records.get_mut(user)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&UserId, &Record)> {
+        self.records.iter()
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&UserId, &mut Record)> {
+        self.records.iter_mut()
+    }
+
+    /// Users who live here (served, frozen or staged).
+    pub(crate) fn living(&self) -> usize {
+        self.records
+            .values()
+            .filter(|record| !matches!(record.state, State::Past { .. }))
+            .count()
+    }
+
+    /// The user to whom a login at this agent bound the client (L1).
+    pub(crate) fn user_of(&self, client: &ClientId) -> Option<&UserId> {
+        self.clients.get(client)
+    }
+
+    /// May this forward be served? `session` is P7. Total; the table of the design, row by row.
+    pub(crate) fn check(
+        &mut self,
+        user: &UserId,
+        shown: Shown<'_>,
+        key: Option<&Key>,
+        session: bool,
+        now: Duration,
+    ) -> Verdict {
+        let Shown { epoch, ticket } = shown;
+        let Some(record) = self.records.get_mut(user) else {
+            return self.check_unknown(user, shown, key, session, now);
+        };
+        let refuse = Verdict::Refuse {
+            known: Some(record.epoch()).filter(|known| *known > Epoch::PROVISIONAL),
+        };
+        let verdict = match record.state {
+            State::Provisional if epoch == Epoch::PROVISIONAL => Verdict::Accept,
+            State::Owned { epoch: owned } if epoch == owned => Verdict::Accept,
+            State::Staged { mv, activated, .. } if epoch == mv && activated && valid(key, user, shown) => {
+                Verdict::Raised
+            }
+            State::Staged { .. } => refuse,
+            State::Frozen { mv, .. } if epoch > mv && valid(key, user, shown) => Verdict::Thaw { mv },
+            State::Frozen { .. } => refuse,
+            State::Provisional | State::Owned { .. } | State::Past { .. }
+                if epoch > record.epoch().max(record.floor) && valid(key, user, shown) =>
+            {
+                Verdict::Raised
+            }
+            State::Provisional | State::Owned { .. } | State::Past { .. } => refuse,
+        };
+        match verdict {
+            Verdict::Raised => record.own(epoch, ticket, now),
+            Verdict::Accept => record.touch(now),
+            Verdict::Born | Verdict::Thaw { .. } | Verdict::Refuse { .. } => {}
+        }
+        verdict
+    }
+
+    fn check_unknown(
+        &mut self,
+        user: &UserId,
+        shown: Shown<'_>,
+        key: Option<&Key>,
+        session: bool,
+        now: Duration,
+    ) -> Verdict {
+        if self.records.len() >= MAX_RECORDS {
+            return Verdict::Refuse { known: None };
+        }
+        if shown.epoch == Epoch::PROVISIONAL && session {
+            self.records.insert(
+                user.clone(),
+                Record::new(State::Provisional, Epoch::PROVISIONAL, now),
+            );
+            return Verdict::Born;
+        }
+        if valid(key, user, shown) {
+            let mut record = Record::new(State::Provisional, Epoch::PROVISIONAL, now);
+            record.own(shown.epoch, shown.ticket, now);
+            self.records.insert(user.clone(), record);
+            return Verdict::Raised;
+        }
+        Verdict::Refuse { known: None }
+    }
+
+    /// L1: a login's answer bound `client` to `user`. False when the table is full.
+    pub(crate) fn login(&mut self, user: &UserId, client: Option<ClientId>, now: Duration) -> bool {
+        if self.records.len() >= MAX_RECORDS && !self.records.contains_key(user) {
+            return false;
+        }
+        let record = self
+            .records
+            .entry(user.clone())
+            .or_insert_with(|| Record::new(State::Provisional, Epoch::PROVISIONAL, now));
+        if matches!(record.state, State::Past { .. }) {
+            record.enter(State::Provisional, now);
+        }
+        record.touch(now);
+        if let Some(client) = client {
+            self.bind(user, client);
+        }
+        true
+    }
+
+    fn bind(&mut self, user: &UserId, client: ClientId) {
+        self.unbind(&client);
+        let Some(record) = self.records.get_mut(user) else {
+            return;
+        };
+        if record.clients.len() >= MAX_CLIENTS {
+            self.clients.remove(&record.clients.remove(0));
+        }
+        record.clients.push(client);
+        self.clients.insert(client, user.clone());
+    }
+
+    /// This client is a guest again; who it was, if anybody.
+    pub(crate) fn unbind(&mut self, client: &ClientId) -> Option<UserId> {
+        let user = self.clients.remove(client)?;
+        if let Some(record) = self.records.get_mut(&user) {
+            record.clients.retain(|bound| bound != client);
+        }
+        Some(user)
+    }
+
+    /// Command Assign: owned here from now on under `shown`.
+    pub(crate) fn assign(
+        &mut self,
+        user: &UserId,
+        shown: Shown<'_>,
+        clients: &[ClientId],
+        key: Option<&Key>,
+        now: Duration,
+    ) -> Result<Step, Refusal> {
+        if !valid(key, user, shown) || (self.records.len() >= MAX_RECORDS && !self.records.contains_key(user))
+        {
+            return Err(Refusal::Refused);
+        }
+        let record = self
+            .records
+            .entry(user.clone())
+            .or_insert_with(|| Record::new(State::Provisional, Epoch::PROVISIONAL, now));
+        let step = match record.state {
+            State::Owned { epoch } if epoch == shown.epoch => Step::Done,
+            State::Staged {
+                mv, activated: true, ..
+            } if mv == shown.epoch => Step::Go,
+            State::Staged { .. } | State::Frozen { .. } => return Err(Refusal::Refused),
+            State::Owned { .. } | State::Provisional | State::Past { .. }
+                if shown.epoch > record.epoch().max(record.floor) =>
+            {
+                Step::Go
+            }
+            State::Owned { .. } | State::Provisional | State::Past { .. } => return Err(Refusal::Refused),
+        };
+        if step == Step::Go {
+            record.own(shown.epoch, shown.ticket, now);
+        }
+        for client in clients.iter().take(MAX_CLIENTS) {
+            self.bind(user, *client);
+        }
+        Ok(step)
+    }
+
+    /// May `mv` be snapshot here? `Done`: he is frozen for it already.
+    pub(crate) fn may_freeze(&self, user: &UserId, mv: Epoch) -> Result<Step, Refusal> {
+        let record = self.records.get(user).ok_or(Refusal::NotHere)?;
+        match record.state {
+            State::Frozen { mv: open, .. } if open == mv => Ok(Step::Done),
+            State::Provisional => Ok(Step::Go),
+            State::Owned { epoch } if epoch < mv => Ok(Step::Go),
+            State::Past { .. } => Err(Refusal::NotHere),
+            State::Owned { .. } | State::Frozen { .. } | State::Staged { .. } => Err(Refusal::Refused),
+        }
+    }
+
+    /// V3: from now on nothing of the user is served.
+    pub(crate) fn freeze(&mut self, user: &UserId, mv: Epoch, now: Duration) -> Result<Step, Refusal> {
+        let step = self.may_freeze(user, mv)?;
+        if let (Step::Go, Some(record)) = (step, self.records.get_mut(user)) {
+            let epoch = record.epoch();
+            record.enter(State::Frozen { epoch, mv }, now);
+        }
+        Ok(step)
+    }
+
+    /// A snapshot that did not come about: as before it.
+    pub(crate) fn unfreeze(&mut self, user: &UserId, mv: Epoch, now: Duration) {
+        if let Some(record) = self.records.get_mut(user)
+            && let State::Frozen { epoch, mv: open } = record.state
+            && open == mv
+        {
+            let provisional = epoch == Epoch::PROVISIONAL;
+            record.enter(
+                if provisional {
+                    State::Provisional
+                } else {
+                    State::Owned { epoch }
+                },
+                now,
+            );
+            record.touch(now);
+        }
+    }
+
+    /// May he be thawed under `shown`? (V6, or a forward above the frozen epoch.)
+    pub(crate) fn may_thaw(
+        &self,
+        user: &UserId,
+        mv: Epoch,
+        shown: Shown<'_>,
+        key: Option<&Key>,
+    ) -> Result<Step, Refusal> {
+        let record = self.records.get(user).ok_or(Refusal::NotHere)?;
+        if !valid(key, user, shown) {
+            return Err(Refusal::Refused);
+        }
+        match record.state {
+            State::Frozen { mv: open, .. } if open == mv && shown.epoch > mv => Ok(Step::Go),
+            State::Owned { epoch } if epoch == shown.epoch => Ok(Step::Done),
+            State::Owned { .. } | State::Provisional if shown.epoch > record.epoch().max(record.floor) => {
+                Ok(Step::Go)
+            }
+            State::Past { .. } => Err(Refusal::NotHere),
+            _ => Err(Refusal::Refused),
+        }
+    }
+
+    /// The app's copy was thawed: owned under `shown`, which [`Fence::may_thaw`] allowed.
+    pub(crate) fn thawed(&mut self, user: &UserId, shown: Shown<'_>, now: Duration) {
+        if let Some(record) = self.records.get_mut(user) {
+            record.own(shown.epoch, shown.ticket, now);
+        }
+    }
+
+    /// May the package of `mv` be staged? A join is staged beside its resident and leaves his record alone.
+    pub(crate) fn may_stage(&self, user: &UserId, mv: Epoch, join: bool) -> Result<Step, Refusal> {
+        let Some(record) = self.records.get(user) else {
+            return if join { Err(Refusal::NotHere) } else { Ok(Step::Go) };
+        };
+        match record.state {
+            State::Owned { .. } if join => Ok(Step::Go),
+            _ if join => Err(Refusal::Refused),
+            State::Owned { epoch } if epoch == mv => Ok(Step::Done),
+            State::Staged {
+                mv: open,
+                complete: true,
+                ..
+            } if open == mv => Ok(Step::Done),
+            State::Staged { mv: open, .. } if open <= mv => Ok(Step::Go),
+            State::Past { epoch } if epoch < mv => Ok(Step::Go),
+            _ => Err(Refusal::Refused),
+        }
+    }
+
+    /// V4 begins (`complete` false) or ended (true).
+    pub(crate) fn staged(&mut self, user: &UserId, mv: Epoch, complete: bool, now: Duration) {
+        let record = self
+            .records
+            .entry(user.clone())
+            .or_insert_with(|| Record::new(State::Provisional, Epoch(0), now));
+        record.enter(
+            State::Staged {
+                mv,
+                complete,
+                activated: false,
+            },
+            now,
+        );
+        record.ticket.clear();
+    }
+
+    /// May `mv` be activated? `Done`: it is routed here already.
+    pub(crate) fn may_activate(&self, user: &UserId, mv: Epoch, join: bool) -> Result<Step, Refusal> {
+        match self.records.get(user).ok_or(Refusal::NotHere)?.state {
+            State::Owned { .. } if join => Ok(Step::Go),
+            State::Owned { epoch } if epoch == mv => Ok(Step::Done),
+            State::Staged {
+                mv: open,
+                complete: true,
+                ..
+            } if open == mv && !join => Ok(Step::Go),
+            _ => Err(Refusal::Refused),
+        }
+    }
+
+    /// The app serves the copy from now on, the fence once the Route or a forward comes.
+    pub(crate) fn activated(&mut self, user: &UserId, mv: Epoch, now: Duration) {
+        if let Some(record) = self.records.get_mut(user) {
+            if let State::Staged {
+                mv: open, complete, ..
+            } = record.state
+                && open == mv
+            {
+                record.state = State::Staged {
+                    mv,
+                    complete,
+                    activated: true,
+                };
+            }
+            record.touch(now);
+        }
+    }
+
+    /// May the staged copy of `mv` be dropped? Only a copy that was not routed.
+    pub(crate) fn may_discard(&self, user: &UserId, mv: Epoch) -> Result<Step, Refusal> {
+        match self.records.get(user).map(|record| record.state) {
+            Some(State::Owned { epoch }) if epoch == mv => Err(Refusal::Refused),
+            _ => Ok(Step::Go),
+        }
+    }
+
+    /// The staged copy of `mv` is gone.
+    pub(crate) fn discarded(&mut self, user: &UserId, mv: Epoch, now: Duration) {
+        let Some(record) = self.records.get_mut(user) else {
+            return;
+        };
+        if !matches!(record.state, State::Staged { mv: open, .. } if open == mv) {
+            return;
+        }
+        if record.floor > Epoch::PROVISIONAL {
+            let floor = record.floor;
+            record.leave_past(floor, now);
+        } else {
+            self.remove(user);
+        }
+    }
+
+    /// May the app's copy be dropped after the commit of `mv` (or a join that failed)?
+    pub(crate) fn may_forget(&self, user: &UserId, mv: Epoch) -> Result<Step, Refusal> {
+        match self.records.get(user).map(|record| record.state) {
+            None | Some(State::Past { .. }) => Ok(Step::Done),
+            Some(State::Provisional) => Ok(Step::Go),
+            Some(State::Frozen { mv: open, .. }) if open <= mv => Ok(Step::Go),
+            Some(State::Owned { epoch }) if epoch < mv => Ok(Step::Go),
+            Some(_) => Err(Refusal::Refused),
+        }
+    }
+
+    /// The app's copy is gone: past.
+    pub(crate) fn forgotten(&mut self, user: &UserId, now: Duration) {
+        let Some(record) = self.records.get_mut(user) else {
+            return;
+        };
+        for client in std::mem::take(&mut record.clients) {
+            self.clients.remove(&client);
+        }
+        let epoch = record.epoch();
+        record.leave_past(epoch, now);
+        if record.floor == Epoch::PROVISIONAL {
+            self.records.remove(user);
+        }
+    }
+
+    /// The user left (L7).
+    pub(crate) fn remove(&mut self, user: &UserId) -> Option<Record> {
+        let record = self.records.remove(user)?;
+        for client in &record.clients {
+            self.clients.remove(client);
+        }
+        Some(record)
+    }
+
+    /// Drops what was past long enough, and the oldest beyond the bound. True when something went.
+    pub(crate) fn sweep(&mut self, now: Duration) -> bool {
+        let before = self.records.len();
+        self.records.retain(|_, record| {
+            !matches!(record.state, State::Past { .. }) || now.saturating_sub(record.since) < PAST_KEPT
+        });
+        let mut past: Vec<(Duration, UserId)> = self
+            .records
+            .iter()
+            .filter(|(_, record)| matches!(record.state, State::Past { .. }))
+            .map(|(user, record)| (record.since, user.clone()))
+            .collect();
+        if past.len() > MAX_PAST {
+            past.sort_unstable();
+            for (_, user) in past.drain(..past.len() - MAX_PAST) {
+                self.records.remove(&user);
+            }
+        }
+        self.records.len() != before
+    }
+
+    /// What Hello says of everybody.
+    pub(crate) fn claims(&self) -> Vec<Claim> {
+        self.records
+            .iter()
+            .map(|(user, record)| claim_of(user, record))
+            .collect()
+    }
+}
+
+fn claim_of(user: &UserId, record: &Record) -> Claim {
+    let (state, mv, complete) = match record.state {
+        State::Provisional => (claim::State::Provisional, Epoch(0), false),
+        State::Owned { .. } => (claim::State::Owned, Epoch(0), false),
+        State::Frozen { mv, .. } => (claim::State::Frozen, mv, false),
+        State::Staged { mv, complete, .. } => (claim::State::Staged, mv, complete),
+        State::Past { .. } => (claim::State::Past, Epoch(0), false),
+    };
+    Claim {
+        user: user.as_str().to_owned(),
+        epoch: record.epoch().0,
+        state: state.into(),
+        r#move: mv.0,
+        complete,
+        ticket: record.ticket.clone(),
+        clients: record.clients.iter().map(ToString::to_string).collect(),
+    }
+}
+
+#[cfg(test)]
+#[path = "fence_tests.rs"]
+mod tests;

@@ -1,0 +1,283 @@
+use rstest::rstest;
+
+use super::*;
+
+const NOW: Duration = Duration::from_secs(5);
+
+fn alice() -> UserId {
+    UserId::new("alice").unwrap()
+}
+
+fn key() -> Key {
+    Key::from_hex(&"07".repeat(32)).unwrap()
+}
+
+fn fence(state: Option<State>, floor: u64) -> Fence {
+    let record = state.map(|state| (alice(), Record::new(state, Epoch(floor), Duration::ZERO)));
+    Fence::restore(record.into_iter().collect(), Duration::ZERO)
+}
+
+const OWNED: State = State::Owned { epoch: Epoch(10) };
+const FROZEN: State = State::Frozen {
+    epoch: Epoch(10),
+    mv: Epoch(20),
+};
+const STAGED: State = State::Staged {
+    mv: Epoch(20),
+    complete: true,
+    activated: false,
+};
+const ACTIVE: State = State::Staged {
+    mv: Epoch(20),
+    complete: true,
+    activated: true,
+};
+const PAST: State = State::Past { epoch: Epoch(10) };
+const TELL: Verdict = Verdict::Refuse {
+    known: Some(Epoch(10)),
+};
+const NO: Verdict = Verdict::Refuse { known: None };
+
+/// (state, epoch shown, ticket holds, session mode) -> verdict: every row of the table.
+#[rstest]
+#[case(None, 5, true, false, Verdict::Raised)]
+#[case(None, 5, false, false, NO)]
+#[case(None, 5, false, true, NO)]
+#[case(None, 0, false, false, NO)]
+#[case(None, 0, true, false, NO)]
+#[case(None, 0, false, true, Verdict::Born)]
+#[case(Some(PAST), 11, true, false, Verdict::Raised)]
+#[case(Some(PAST), 10, true, false, TELL)]
+#[case(Some(PAST), 9, true, false, TELL)]
+#[case(Some(PAST), 11, false, false, TELL)]
+#[case(Some(PAST), 0, false, true, TELL)]
+#[case(Some(State::Provisional), 0, false, false, Verdict::Accept)]
+#[case(Some(State::Provisional), 1, true, false, Verdict::Raised)]
+#[case(Some(State::Provisional), 1, false, false, NO)]
+#[case(Some(OWNED), 10, false, false, Verdict::Accept)]
+#[case(Some(OWNED), 11, true, false, Verdict::Raised)]
+#[case(Some(OWNED), 11, false, false, TELL)]
+#[case(Some(OWNED), 9, true, false, TELL)]
+#[case(Some(OWNED), 0, true, true, TELL)]
+#[case(Some(FROZEN), 10, true, false, TELL)]
+#[case(Some(FROZEN), 20, true, false, TELL)]
+#[case(Some(FROZEN), 21, false, false, TELL)]
+#[case(Some(FROZEN), 21, true, false, Verdict::Thaw { mv: Epoch(20) })]
+#[case(Some(FROZEN), 0, false, true, TELL)]
+#[case(Some(STAGED), 20, true, false, NO)]
+#[case(Some(ACTIVE), 20, true, false, Verdict::Raised)]
+#[case(Some(ACTIVE), 20, false, false, NO)]
+#[case(Some(ACTIVE), 21, true, false, NO)]
+#[case(Some(ACTIVE), 0, false, true, NO)]
+fn a_forward_gets_the_verdict_of_its_row(
+    #[case] state: Option<State>,
+    #[case] epoch: u64,
+    #[case] holds: bool,
+    #[case] session: bool,
+    #[case] verdict: Verdict,
+) {
+    let mut fence = fence(state, if state == Some(PAST) { 10 } else { 0 });
+    let ticket = if holds {
+        key().ticket("alice", Epoch(epoch))
+    } else {
+        "00".repeat(32)
+    };
+    let shown = Shown {
+        epoch: Epoch(epoch),
+        ticket: &ticket,
+    };
+    assert_eq!(fence.check(&alice(), shown, Some(&key()), session, NOW), verdict);
+    let after = fence.get(&alice()).map(|record| record.state);
+    match verdict {
+        Verdict::Raised => assert_eq!(after, Some(State::Owned { epoch: Epoch(epoch) })),
+        Verdict::Born => assert_eq!(after, Some(State::Provisional)),
+        Verdict::Accept | Verdict::Thaw { .. } | Verdict::Refuse { .. } => assert_eq!(after, state),
+    }
+}
+
+#[test]
+fn without_a_key_no_new_epoch_is_accepted() {
+    let mut fence = fence(None, 0);
+    let ticket = key().ticket("alice", Epoch(5));
+    assert_eq!(
+        fence.check(
+            &alice(),
+            Shown {
+                epoch: Epoch(5),
+                ticket: &ticket
+            },
+            None,
+            false,
+            NOW
+        ),
+        NO
+    );
+}
+
+fn shown(epoch: u64, ticket: &str) -> Shown<'_> {
+    Shown {
+        epoch: Epoch(epoch),
+        ticket,
+    }
+}
+
+#[rstest]
+#[case(None, 11, Ok(Step::Go))]
+#[case(Some(State::Provisional), 11, Ok(Step::Go))]
+#[case(Some(OWNED), 11, Ok(Step::Go))]
+#[case(Some(OWNED), 10, Ok(Step::Done))]
+#[case(Some(OWNED), 9, Err(Refusal::Refused))]
+#[case(Some(FROZEN), 21, Err(Refusal::Refused))]
+#[case(Some(STAGED), 20, Err(Refusal::Refused))]
+#[case(Some(ACTIVE), 20, Ok(Step::Go))]
+#[case(Some(ACTIVE), 21, Err(Refusal::Refused))]
+#[case(Some(PAST), 10, Err(Refusal::Refused))]
+#[case(Some(PAST), 11, Ok(Step::Go))]
+fn assign_raises_and_never_lowers(
+    #[case] state: Option<State>,
+    #[case] epoch: u64,
+    #[case] step: Result<Step, Refusal>,
+) {
+    let mut fence = fence(state, if state == Some(PAST) { 10 } else { 0 });
+    let ticket = key().ticket("alice", Epoch(epoch));
+    assert_eq!(
+        fence.assign(&alice(), shown(epoch, &ticket), &[], Some(&key()), NOW),
+        step
+    );
+    if step.is_ok() {
+        assert_eq!(
+            fence.get(&alice()).unwrap().state,
+            State::Owned { epoch: Epoch(epoch) }
+        );
+    }
+}
+
+#[test]
+fn an_assign_with_a_ticket_of_another_pod_is_refused() {
+    let mut fence = fence(None, 0);
+    let step = fence.assign(&alice(), shown(5, &"00".repeat(32)), &[], Some(&key()), NOW);
+    assert_eq!(step, Err(Refusal::Refused));
+}
+
+#[rstest]
+#[case(None, Err(Refusal::NotHere))]
+#[case(Some(State::Provisional), Ok(Step::Go))]
+#[case(Some(OWNED), Ok(Step::Go))]
+#[case(Some(FROZEN), Ok(Step::Done))]
+#[case(Some(State::Frozen { epoch: Epoch(1), mv: Epoch(19) }), Err(Refusal::Refused))]
+#[case(Some(State::Owned { epoch: Epoch(20) }), Err(Refusal::Refused))]
+#[case(Some(STAGED), Err(Refusal::Refused))]
+#[case(Some(PAST), Err(Refusal::NotHere))]
+fn only_a_served_user_freezes(#[case] state: Option<State>, #[case] step: Result<Step, Refusal>) {
+    assert_eq!(fence(state, 0).freeze(&alice(), Epoch(20), NOW), step);
+}
+
+#[rstest]
+#[case(None, false, Ok(Step::Go))]
+#[case(None, true, Err(Refusal::NotHere))]
+#[case(Some(State::Provisional), false, Err(Refusal::Refused))]
+#[case(Some(OWNED), false, Err(Refusal::Refused))]
+#[case(Some(OWNED), true, Ok(Step::Go))]
+#[case(Some(State::Owned { epoch: Epoch(20) }), false, Ok(Step::Done))]
+#[case(Some(FROZEN), false, Err(Refusal::Refused))]
+#[case(Some(STAGED), false, Ok(Step::Done))]
+#[case(Some(State::Staged { mv: Epoch(20), complete: false, activated: false }), false, Ok(Step::Go))]
+#[case(Some(State::Staged { mv: Epoch(21), complete: true, activated: false }), false, Err(Refusal::Refused))]
+#[case(Some(PAST), false, Ok(Step::Go))]
+#[case(Some(State::Past { epoch: Epoch(20) }), false, Err(Refusal::Refused))]
+fn nothing_is_staged_over_a_living_copy(
+    #[case] state: Option<State>,
+    #[case] join: bool,
+    #[case] step: Result<Step, Refusal>,
+) {
+    assert_eq!(fence(state, 0).may_stage(&alice(), Epoch(20), join), step);
+}
+
+#[rstest]
+#[case(None, Ok(Step::Done))]
+#[case(Some(PAST), Ok(Step::Done))]
+#[case(Some(State::Provisional), Ok(Step::Go))]
+#[case(Some(FROZEN), Ok(Step::Go))]
+#[case(Some(OWNED), Ok(Step::Go))]
+#[case(Some(State::Owned { epoch: Epoch(21) }), Err(Refusal::Refused))]
+#[case(Some(STAGED), Err(Refusal::Refused))]
+fn forget_takes_only_what_an_older_epoch_holds(
+    #[case] state: Option<State>,
+    #[case] step: Result<Step, Refusal>,
+) {
+    assert_eq!(fence(state, 0).may_forget(&alice(), Epoch(20)), step);
+}
+
+#[test]
+fn a_thaw_needs_a_higher_epoch_than_the_move() {
+    let fence = fence(Some(FROZEN), 0);
+    let (at, above) = (key().ticket("alice", Epoch(20)), key().ticket("alice", Epoch(21)));
+    let thaw = |epoch, ticket| fence.may_thaw(&alice(), Epoch(20), shown(epoch, ticket), Some(&key()));
+    assert_eq!(thaw(20, &at), Err(Refusal::Refused));
+    assert_eq!(thaw(21, &above), Ok(Step::Go));
+    assert_eq!(
+        fence.may_thaw(&alice(), Epoch(19), shown(21, &above), Some(&key())),
+        Err(Refusal::Refused)
+    );
+}
+
+#[test]
+fn a_routed_copy_is_not_discarded() {
+    assert_eq!(
+        fence(Some(State::Owned { epoch: Epoch(20) }), 0).may_discard(&alice(), Epoch(20)),
+        Err(Refusal::Refused)
+    );
+    let mut fence = fence(Some(ACTIVE), 7);
+    assert_eq!(fence.may_discard(&alice(), Epoch(20)), Ok(Step::Go));
+    fence.discarded(&alice(), Epoch(20), NOW);
+    assert_eq!(
+        fence.get(&alice()).unwrap().state,
+        State::Past { epoch: Epoch(7) }
+    );
+}
+
+#[test]
+fn who_was_given_away_stays_refused_through_a_new_login() {
+    let mut fence = fence(Some(FROZEN), 0);
+    fence.forgotten(&alice(), NOW);
+    assert!(fence.login(&alice(), None, NOW));
+    let old = key().ticket("alice", Epoch(10));
+    assert!(matches!(
+        fence.check(&alice(), shown(10, &old), Some(&key()), false, NOW),
+        Verdict::Refuse { .. }
+    ));
+}
+
+#[test]
+fn the_past_is_kept_ten_minutes_and_no_longer() {
+    let mut fence = fence(Some(PAST), 10);
+    fence.sweep(PAST_KEPT.checked_sub(Duration::from_millis(1)).unwrap());
+    assert!(fence.get(&alice()).is_some());
+    assert!(fence.sweep(PAST_KEPT));
+    assert!(fence.get(&alice()).is_none());
+}
+
+#[test]
+fn a_client_belongs_to_one_user_only() {
+    let mut fence = fence(None, 0);
+    let (client, bob) = (ClientId([1; 16]), UserId::new("bob").unwrap());
+    fence.login(&alice(), Some(client), NOW);
+    fence.login(&bob, Some(client), NOW);
+    assert_eq!(fence.user_of(&client), Some(&bob));
+    assert!(fence.get(&alice()).unwrap().clients.is_empty());
+    assert_eq!(fence.unbind(&client), Some(bob));
+    assert_eq!(fence.user_of(&client), None);
+}
+
+#[test]
+fn a_claim_says_the_state_the_move_and_the_ticket() {
+    let mut fence = fence(Some(OWNED), 0);
+    let ticket = key().ticket("alice", Epoch(11));
+    fence.check(&alice(), shown(11, &ticket), Some(&key()), false, NOW);
+    fence.freeze(&alice(), Epoch(20), NOW).unwrap();
+    let claim = fence.claims().pop().unwrap();
+    assert_eq!(
+        (claim.epoch, claim.state(), claim.r#move, claim.ticket),
+        (11, claim::State::Frozen, 20, ticket)
+    );
+}

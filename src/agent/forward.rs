@@ -1,0 +1,427 @@
+//! The request path: hop, fence, relay, login; it never repeats a request that may have been executed.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use elastic_pool_engine::ids::{Epoch, UserId};
+use http::header::{CONTENT_TYPE, EXPECT, HOST, HeaderValue, UPGRADE};
+use http::{Method, Request, Response, StatusCode, Uri, Version};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+
+use super::fence::{Shown, Verdict};
+use super::headers::{self, Login, Named};
+use super::open::{Open, StreamEnd};
+use super::relay::{AppBody, OpenGuard, RelayBody};
+use super::shared::Shared;
+use super::streams;
+use super::transfer;
+use super::upstream::{Connection, UpstreamError};
+use crate::channel::proto::{ClientLeft, UserBorn, agent_message};
+
+/// How long a user's request waits while the app's instance is being compared (the gateway's hold is longer).
+const COMPARE: Duration = Duration::from_secs(3);
+/// How long a request may take to send its head.
+const HEAD: Duration = Duration::from_secs(30);
+/// After a failed accept (no more files): the clients that hold them get time to leave.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Accepts gateways until stopped.
+pub(crate) async fn listen(shared: Arc<Shared>, listener: TcpListener, stop: CancellationToken) {
+    accept(listener, stop.clone(), move |stream| {
+        let (shared, stop) = (Arc::clone(&shared), stop.clone());
+        tokio::spawn(async move { connection(shared, stream, stop).await });
+    })
+    .await;
+}
+
+/// Hands accepted connections on until stopped.
+pub(crate) async fn accept(listener: TcpListener, stop: CancellationToken, serve: impl Fn(TcpStream)) {
+    loop {
+        let accepted = tokio::select! {
+            () = stop.cancelled() => return,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                let _ = stream.set_nodelay(true);
+                serve(stream);
+            }
+            Err(error) => {
+                tracing::debug!(%error, "accept");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn connection(shared: Arc<Shared>, stream: TcpStream, stop: CancellationToken) {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD)
+        .max_buf_size(64 << 10);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(1024);
+    let service = service_fn(move |request| {
+        let shared = Arc::clone(&shared);
+        async move { Ok::<_, Infallible>(serve(shared, request).await) }
+    });
+    let serving = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+    tokio::pin!(serving);
+    tokio::select! {
+        // A broken connection is the gateway's to notice.
+        _ = &mut serving => {}
+        () = stop.cancelled() => {}
+    }
+}
+
+/// An answer of the agent itself, marked so that no client ever sees it.
+fn answer(status: StatusCode, fence: &'static str, text: &'static str) -> Response<RelayBody> {
+    let mut response = Response::new(RelayBody::text(text));
+    *response.status_mut() = status;
+    if !fence.is_empty() {
+        response
+            .headers_mut()
+            .insert(headers::FENCE, HeaderValue::from_static(fence));
+    }
+    response
+}
+
+fn refused(known: Option<Epoch>) -> Response<RelayBody> {
+    let mut response = answer(
+        StatusCode::MISDIRECTED_REQUEST,
+        "refused",
+        "not executed: another worker owns this user\n",
+    );
+    if let Some(epoch) = known {
+        headers::set(response.headers_mut(), headers::EPOCH, &epoch.to_string());
+    }
+    response
+}
+
+async fn serve(shared: Arc<Shared>, request: Request<Incoming>) -> Response<RelayBody> {
+    if request.method() == Method::CONNECT || headers::is_contract_path(request.uri().path()) {
+        return answer(StatusCode::NOT_FOUND, "", "not found\n");
+    }
+    if !shared.lock().hops.accept(request.headers()) {
+        shared.counters.hop_refused.add();
+        return answer(
+            StatusCode::FORBIDDEN,
+            "hop",
+            "this port is for the gateways of the pool\n",
+        );
+    }
+    let named = match headers::read_named(request.headers()) {
+        Ok(named) => named,
+        Err(error) => {
+            shared.counters.malformed.add();
+            tracing::debug!(%error, "a gateway sent a malformed request");
+            return answer(StatusCode::BAD_REQUEST, "malformed", "malformed\n");
+        }
+    };
+    let guard = match admit(&shared, &named).await {
+        Ok(guard) => guard,
+        Err(response) => return response,
+    };
+    relay(&shared, request, named, guard).await
+}
+
+/// The fence: an open request, or the refusal.
+async fn admit(shared: &Arc<Shared>, named: &Named) -> Result<OpenGuard, Response<RelayBody>> {
+    let compared = |app: &super::shared::AppView| app.compared && !app.doubt;
+    // Guests are anybody's: they need no comparison.
+    if named.user.is_some()
+        && !compared(&shared.lock().app)
+        && !shared.wait_until(COMPARE, |inner| compared(&inner.app)).await
+    {
+        return Err(answer(
+            StatusCode::BAD_GATEWAY,
+            "upstream-unsent",
+            "the app is not known to be the same\n",
+        ));
+    }
+    match check(shared, named) {
+        Check::Open(guard) => Ok(guard),
+        Check::Refuse(known) => {
+            shared.counters.fence_refused.add();
+            Err(refused(known))
+        }
+        Check::Thaw(user) => {
+            let shown = (named.epoch, named.ticket.clone());
+            if !transfer::thaw_by_forward(shared, user, shown).await {
+                shared.counters.fence_refused.add();
+                return Err(refused(None));
+            }
+            match check(shared, named) {
+                Check::Open(guard) => Ok(guard),
+                Check::Refuse(known) => Err(refused(known)),
+                Check::Thaw(_) => Err(refused(None)),
+            }
+        }
+    }
+}
+
+enum Check {
+    Open(OpenGuard),
+    Refuse(Option<Epoch>),
+    Thaw(UserId),
+}
+
+/// Asks the fence and opens the request under the same lock, so that no freeze comes between.
+fn check(shared: &Arc<Shared>, named: &Named) -> Check {
+    let now = shared.now();
+    let mut guard = shared.lock();
+    let inner = &mut *guard;
+    let session = inner.orders.session_users;
+    let mut born = false;
+    let user = if let Some(user) = &named.user {
+        let shown = Shown {
+            epoch: named.epoch,
+            ticket: &named.ticket,
+        };
+        match inner.fence.check(user, shown, inner.key.as_ref(), session, now) {
+            Verdict::Accept => {}
+            Verdict::Raised => shared.mark_dirty(inner),
+            Verdict::Born => {
+                inner.unconfirmed.confirmed();
+                shared.mark_dirty(inner);
+                born = true;
+            }
+            Verdict::Thaw { .. } => return Check::Thaw(user.clone()),
+            Verdict::Refuse { known } => return Check::Refuse(known),
+        }
+        Some(user.clone())
+    } else {
+        let bound = named
+            .client
+            .and_then(|client| inner.fence.user_of(&client).cloned());
+        // His copy is in a move: the gateway that knows him as a guest asks again (V3).
+        if let Some(record) = bound.as_ref().and_then(|user| inner.fence.get(user))
+            && !record.is_served()
+        {
+            return Check::Refuse(Some(record.epoch()));
+        }
+        if session && named.client.is_some() {
+            inner.unconfirmed.seen(now, inner.orders.session_timeout);
+        }
+        bound
+    };
+    let id = inner.open.insert(Open {
+        user: user.clone(),
+        client: named.client,
+        since: now,
+        stream: None,
+    });
+    drop(guard);
+    if let (true, Some(user)) = (born, user) {
+        tell_born(shared, &user, named);
+    }
+    Check::Open(OpenGuard {
+        shared: Arc::clone(shared),
+        id,
+    })
+}
+
+fn tell_born(shared: &Shared, user: &UserId, named: &Named) {
+    let client = named.client.map(|client| client.to_string()).unwrap_or_default();
+    let born = UserBorn {
+        user: user.as_str().to_owned(),
+        client,
+    };
+    shared.tell(agent_message::Message::UserBorn(born));
+}
+
+/// What an upgrade needs before the request leaves our hands.
+struct Upgrade {
+    gateway: OnUpgrade,
+    websocket: bool,
+}
+
+async fn relay(
+    shared: &Arc<Shared>,
+    mut request: Request<Incoming>,
+    named: Named,
+    guard: OpenGuard,
+) -> Response<RelayBody> {
+    shared.counters.forwards.add();
+    let upgrade = request
+        .headers()
+        .get(UPGRADE)
+        .filter(|_| request.version() == Version::HTTP_11)
+        .cloned();
+    let upgrade = upgrade.map(|protocol| Upgrade {
+        gateway: hyper::upgrade::on(&mut request),
+        websocket: protocol.as_bytes().eq_ignore_ascii_case(b"websocket"),
+    });
+    let worker = shared.lock().orders.worker.clone();
+    to_app(&mut request, &named, &worker, upgrade.is_some());
+    match shared.upstream.send(request, shared.now()).await {
+        Ok((response, connection)) => from_app(shared, response, connection, &named, upgrade, guard),
+        Err(UpstreamError::Unsent(error)) => {
+            doubt(shared);
+            shared.counters.upstream_failed.add();
+            tracing::debug!(
+                error = &error as &dyn std::error::Error,
+                "the app takes no connection"
+            );
+            answer(
+                StatusCode::BAD_GATEWAY,
+                "upstream-unsent",
+                "the app takes no connection\n",
+            )
+        }
+        Err(UpstreamError::Broken(error)) => {
+            shared.counters.upstream_failed.add();
+            tracing::debug!(error = &error as &dyn std::error::Error, "the app broke off");
+            answer(StatusCode::BAD_GATEWAY, "upstream", "the app broke off\n")
+        }
+    }
+}
+
+/// The app may have restarted: nobody is served until it was asked.
+pub(crate) fn doubt(shared: &Shared) {
+    shared.lock().app.doubt = true;
+    shared.ask_app.notify_one();
+}
+
+/// Makes the request one for the app: origin form, HTTP/1.1, our headers in place of the gateway's.
+fn to_app(request: &mut Request<Incoming>, named: &Named, worker: &str, upgrade: bool) {
+    if request.uri().scheme().is_some() || request.version() == Version::HTTP_2 {
+        if let Some(host) = request
+            .uri()
+            .authority()
+            .and_then(|host| HeaderValue::from_str(host.as_str()).ok())
+        {
+            request.headers_mut().entry(HOST).or_insert(host);
+        }
+        let path = request.uri().path_and_query().cloned();
+        *request.uri_mut() = path.map_or_else(Uri::default, Uri::from);
+    }
+    *request.version_mut() = Version::HTTP_11;
+    let fields = request.headers_mut();
+    headers::strip_pool(fields);
+    headers::strip_connection(fields, upgrade);
+    fields.remove(EXPECT);
+    match (&named.user, named.client) {
+        (Some(user), _) => headers::set(fields, headers::USER, &headers::encode_user(user)),
+        (None, Some(client)) => headers::set(fields, headers::GUEST, &client.to_string()),
+        (None, None) => {}
+    }
+    headers::set(fields, headers::WORKER, worker);
+}
+
+fn from_app(
+    shared: &Arc<Shared>,
+    mut response: Response<Incoming>,
+    connection: Connection,
+    named: &Named,
+    upgrade: Option<Upgrade>,
+    guard: OpenGuard,
+) -> Response<RelayBody> {
+    let login = headers::take_login(response.headers_mut());
+    // P7: a later login places nothing anew.
+    if !shared.lock().orders.session_users {
+        note_login(shared, named, &login);
+    }
+    let switching = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+    headers::strip_connection(response.headers_mut(), switching);
+    if switching {
+        let Some(upgrade) = upgrade else {
+            return answer(StatusCode::BAD_GATEWAY, "upstream", "the app switched unasked\n");
+        };
+        return switch(shared, response, upgrade, guard);
+    }
+    let is_events = response.headers().get(CONTENT_TYPE).is_some_and(|kind| {
+        kind.as_bytes()
+            .get(..17)
+            .is_some_and(|kind| kind.eq_ignore_ascii_case(b"text/event-stream"))
+    });
+    let cancel = is_events.then(|| {
+        let cancel = CancellationToken::new();
+        let end = StreamEnd {
+            cancel: cancel.clone(),
+            ended: connection.closed.clone(),
+        };
+        shared.lock().open.becomes_stream(guard.id, end);
+        // A quiesce counts it no longer.
+        shared.changed.notify_waiters();
+        cancel
+    });
+    response.map(|body| RelayBody::App(Box::new(AppBody::new(body, connection, cancel, guard))))
+}
+
+fn switch(
+    shared: &Arc<Shared>,
+    mut response: Response<Incoming>,
+    upgrade: Upgrade,
+    guard: OpenGuard,
+) -> Response<RelayBody> {
+    let app = hyper::upgrade::on(&mut response);
+    let end = StreamEnd {
+        cancel: CancellationToken::new(),
+        ended: CancellationToken::new(),
+    };
+    shared.lock().open.becomes_stream(guard.id, end.clone());
+    shared.changed.notify_waiters();
+    tokio::spawn(async move {
+        let upgraded = tokio::select! {
+            biased;
+            () = end.cancel.cancelled() => None,
+            upgraded = async { tokio::try_join!(upgrade.gateway, app) } => upgraded.ok(),
+        };
+        match upgraded {
+            Some((gateway, app)) => streams::tunnel(gateway, app, upgrade.websocket, end, guard).await,
+            // Both connections are dropped with what was to become of them.
+            None => end.ended.cancel(),
+        }
+    });
+    response.map(|_| RelayBody::Own(None))
+}
+
+/// L1 and L5: binds or unbinds the client before anything of the answer goes out.
+fn note_login(shared: &Shared, named: &Named, login: &Login) {
+    let now = shared.now();
+    match login {
+        Login::Nothing => {}
+        Login::In(user) if named.user.as_ref() == Some(user) => {
+            if let Some(record) = shared.lock().fence.get_mut(user) {
+                record.touch(now);
+            }
+        }
+        Login::In(user) => {
+            shared.counters.logins.add();
+            let mut inner = shared.lock();
+            if !inner.bind(user, named.client, now) {
+                tracing::warn!("the fence is full: a login is not bound");
+                return;
+            }
+            shared.mark_dirty(&mut inner);
+            drop(inner);
+            tell_born(shared, user, named);
+        }
+        Login::Out => {
+            let mut inner = shared.lock();
+            let Some(client) = named.client else { return };
+            let user = inner.fence.unbind(&client).or_else(|| named.user.clone());
+            shared.mark_dirty(&mut inner);
+            drop(inner);
+            if let Some(user) = user {
+                let left = ClientLeft {
+                    user: user.as_str().to_owned(),
+                    client: client.to_string(),
+                };
+                shared.tell(agent_message::Message::ClientLeft(left));
+            }
+        }
+    }
+}

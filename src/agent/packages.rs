@@ -1,0 +1,186 @@
+//! Packages that wait at the source for their Fetch, and the body that checks one on its way into the app.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use elastic_pool_engine::ids::{Epoch, UserId};
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use parking_lot::Mutex;
+use ring::digest;
+
+use crate::channel::proto::Package;
+use crate::credentials::hex_encode;
+
+/// All kept packages together: this many of the largest allowed.
+const LARGEST_KEPT: u64 = 8;
+
+/// One package at its source.
+#[derive(Debug, Clone)]
+pub(crate) struct KeptPackage {
+    pub(crate) mv: Epoch,
+    pub(crate) bytes: Bytes,
+    sha256: String,
+    pub(crate) format: String,
+}
+
+impl KeptPackage {
+    pub(crate) fn new(mv: Epoch, bytes: Bytes, format: String) -> Self {
+        let sha256 = hex_encode(digest::digest(&digest::SHA256, &bytes).as_ref());
+        Self {
+            mv,
+            bytes,
+            sha256,
+            format,
+        }
+    }
+
+    /// For the Ack of its Snapshot.
+    pub(crate) fn describe(&self) -> Package {
+        Package {
+            bytes: self.bytes.len() as u64,
+            sha256: self.sha256.clone(),
+            format: self.format.clone(),
+        }
+    }
+}
+
+/// All of them, one per user at most.
+#[derive(Debug, Default)]
+pub(crate) struct Packages {
+    kept: HashMap<UserId, KeptPackage>,
+}
+
+impl Packages {
+    /// Keeps a package until it is dropped; false when all together would be too much.
+    pub(crate) fn keep(&mut self, user: &UserId, package: KeptPackage, max_package: u64) -> bool {
+        let others: u64 = self
+            .kept
+            .iter()
+            .filter(|(other, _)| *other != user)
+            .map(|(_, kept)| kept.bytes.len() as u64)
+            .sum();
+        if others + package.bytes.len() as u64 > max_package.saturating_mul(LARGEST_KEPT) {
+            return false;
+        }
+        self.kept.insert(user.clone(), package);
+        true
+    }
+
+    pub(crate) fn get(&self, user: &UserId, mv: Epoch) -> Option<&KeptPackage> {
+        self.kept.get(user).filter(|package| package.mv == mv)
+    }
+
+    pub(crate) fn drop_of(&mut self, user: &UserId) {
+        self.kept.remove(user);
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.kept.clear();
+    }
+}
+
+/// Why a package was cut on its way.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum IntakeError {
+    #[error("the package is longer than was said")]
+    TooLong,
+    #[error("the source broke off")]
+    Source(#[source] hyper::Error),
+}
+
+/// What came through so far.
+#[derive(Clone)]
+struct Seen {
+    bytes: u64,
+    hash: digest::Context,
+}
+
+/// Reads what an [`Intake`] let through.
+#[derive(Clone)]
+pub(crate) struct IntakeCheck(Arc<Mutex<Seen>>);
+
+impl IntakeCheck {
+    /// True when exactly the announced bytes came through.
+    pub(crate) fn holds(&self, announced: &Package) -> bool {
+        let seen = self.0.lock().clone();
+        seen.bytes == announced.bytes && hex_encode(seen.hash.finish().as_ref()) == announced.sha256
+    }
+}
+
+/// A package on its way from the source into the app: counted, hashed and cut beyond its length.
+pub(crate) struct Intake {
+    body: Incoming,
+    announced: u64,
+    seen: Arc<Mutex<Seen>>,
+}
+
+impl Intake {
+    pub(crate) fn new(body: Incoming, announced: u64) -> (Self, IntakeCheck) {
+        let seen = Seen {
+            bytes: 0,
+            hash: digest::Context::new(&digest::SHA256),
+        };
+        let seen = Arc::new(Mutex::new(seen));
+        (
+            Self {
+                body,
+                announced,
+                seen: Arc::clone(&seen),
+            },
+            IntakeCheck(seen),
+        )
+    }
+}
+
+impl Body for Intake {
+    type Data = Bytes;
+    type Error = IntakeError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, IntakeError>>> {
+        let frame = match std::task::ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+            None => return Poll::Ready(None),
+            Some(Err(error)) => return Poll::Ready(Some(Err(IntakeError::Source(error)))),
+            Some(Ok(frame)) => frame,
+        };
+        if let Some(data) = frame.data_ref() {
+            let mut seen = self.seen.lock();
+            seen.bytes += data.len() as u64;
+            if seen.bytes > self.announced {
+                return Poll::Ready(Some(Err(IntakeError::TooLong)));
+            }
+            seen.hash.update(data);
+        }
+        Poll::Ready(Some(Ok(frame)))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.announced.saturating_sub(self.seen.lock().bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kept_packages_are_bounded_and_one_per_user() {
+        let mut packages = Packages::default();
+        let package = |mv, size| KeptPackage::new(Epoch(mv), Bytes::from(vec![0; size]), String::new());
+        let user = |n: usize| UserId::new(&format!("u{n}")).unwrap();
+        for n in 0..8 {
+            assert!(packages.keep(&user(n), package(1, 10), 10));
+        }
+        assert!(!packages.keep(&user(8), package(1, 1), 10));
+        assert!(packages.keep(&user(0), package(2, 10), 10));
+        assert!(packages.get(&user(0), Epoch(1)).is_none());
+        packages.drop_of(&user(0));
+        assert!(packages.keep(&user(8), package(1, 1), 10));
+    }
+}
