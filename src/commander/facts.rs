@@ -15,7 +15,7 @@ impl Commander {
         match fact {
             Fact::Group(spec) => self.group_fact(*spec),
             Fact::GroupGone(key) => self.group_gone(&key),
-            Fact::Worker(fact) => self.worker_fact(*fact),
+            Fact::Worker(fact) => self.worker_fact(&fact),
             Fact::WorkerGone(birth) => self.worker_gone(birth),
             Fact::Synced => self.synced(),
             Fact::Keys(pool, keys) => self.pool_keys(&pool, keys),
@@ -83,13 +83,13 @@ impl Commander {
             .keys = Some(keys);
     }
 
-    fn worker_fact(&mut self, fact: WorkerFact) {
+    fn worker_fact(&mut self, fact: &WorkerFact) {
         let birth = fact.birth;
         if self.buried.contains(&birth) {
-            self.delete_unwanted(&fact);
+            self.delete_unwanted(fact);
             return;
         }
-        if !self.workers.contains_key(&birth) && !self.adopt(&fact) {
+        if !self.workers.contains_key(&birth) && !self.adopt(fact) {
             return;
         }
         let Some(worker) = self.workers.get_mut(&birth) else {

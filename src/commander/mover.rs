@@ -10,6 +10,7 @@ use elastic_pool_engine::moves::{
 };
 
 use super::operation::{Active, Operation, Subject, Told};
+use super::worker::Worker;
 use super::{Commander, pool};
 use crate::channel::proto::{
     self, Activate, Assign, Cancel, Discard, Fetch, Forget, Hold, Ownership, Route, Snapshot, Thaw,
@@ -38,11 +39,7 @@ impl Commander {
             .surface
             .get(&operation.user)
             .map(|resident| resident.owner)?;
-        let connected = |birth: Birth| {
-            self.workers
-                .get(&birth)
-                .is_some_and(|worker| worker.is_connected())
-        };
+        let connected = |birth: Birth| self.workers.get(&birth).is_some_and(Worker::is_connected);
         match operation.kind {
             Kind::Move => {
                 let open = self.view_of(operation.target) == Some(WorkerState::Routable);
@@ -95,7 +92,7 @@ impl Commander {
                 since: self.now,
             },
         );
-        self.perform(subject, effects);
+        self.perform(&subject, effects);
     }
 
     fn timeouts(&self, source: Birth) -> Timeouts {
@@ -119,31 +116,31 @@ impl Commander {
         };
         let (state, effects) = moves::step(active.state.clone(), event, self.now);
         active.state = state;
-        self.perform(subject.clone(), effects);
+        self.perform(subject, effects);
     }
 
     /// Carries out effects in their order; an effect may raise an event of its own.
-    fn perform(&mut self, subject: Subject, effects: Vec<Effect>) {
+    fn perform(&mut self, subject: &Subject, effects: Vec<Effect>) {
         let mut queue: VecDeque<Effect> = effects.into();
         while let Some(effect) = queue.pop_front() {
-            let Some(active) = self.operations.active.get(&subject) else {
+            let Some(active) = self.operations.active.get(subject) else {
                 return;
             };
             let (state, operation) = (active.state.clone(), active.operation.clone());
             match effect {
                 Effect::Hold(gateway) => {
-                    if !self.hold(&subject, &operation, state.id, gateway) {
+                    if !self.hold(subject, &operation, state.id, gateway) {
                         let (next, more) = moves::step(state, Event::GatewayGone(gateway), self.now);
-                        if let Some(active) = self.operations.active.get_mut(&subject) {
+                        if let Some(active) = self.operations.active.get_mut(subject) {
                             active.state = next;
                         }
                         queue.extend(more);
                     }
                 }
-                Effect::Route => self.route(&subject, &operation, &state),
+                Effect::Route => self.route(subject, &operation, &state),
                 Effect::Cancel(back) => self.cancel(&operation, &state, back),
-                Effect::Finish(outcome) => self.finish(&subject, outcome),
-                command => self.command(&subject, &operation, &state, command),
+                Effect::Finish(outcome) => self.finish(subject, outcome),
+                command => self.command(subject, &operation, &state, command),
             }
         }
     }
@@ -379,7 +376,7 @@ impl Commander {
     }
 
     /// A gateway flagged the user of this move.
-    pub(super) fn held(&mut self, key: &ObjectKey, connection: ConnectionId, held: &proto::Held) {
+    pub(super) fn held(&mut self, key: &ObjectKey, connection: ConnectionId, held: proto::Held) {
         let Some(id) = self
             .pools
             .get(key)

@@ -28,6 +28,7 @@ pub(super) struct Agent {
 
 /// One worker, from its spawn to the end of its pod.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts of one worker")]
 pub(super) struct Worker {
     pub(super) birth: Birth,
     pub(super) group: ObjectKey,
