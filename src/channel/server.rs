@@ -19,15 +19,13 @@ use super::proto::{
     AgentCommand, AgentHello, AgentMessage, GatewayCommand, GatewayHello, GatewayMessage, NotLeader,
     agent_command, agent_message, gateway_command, gateway_message,
 };
-use super::{LeaderState, PROTOCOL};
+use super::{LARGEST_MESSAGE, LeaderState, PROTOCOL};
 
 const KEEPALIVE: Duration = Duration::from_secs(2);
 /// A peer that opens a stream says Hello within this.
 const HELLO_LIMIT: Duration = Duration::from_secs(5);
 /// Commands that may wait for one peer; a peer that lets more pile up is cut and dials anew.
 const QUEUE: usize = 4096;
-/// Largest message: a Hello of 100,000 users stays below it.
-const LARGEST_MESSAGE: usize = 32 << 20;
 
 /// Who a peer is, by its token and not by its message.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -481,3 +481,32 @@ async fn a_group_of_another_class_is_not_ours() {
     bench.pass().await.unwrap();
     assert_eq!(bench.api.writes(), vec![]);
 }
+
+#[tokio::test]
+async fn a_worker_of_another_class_is_not_told_though_it_carries_the_same_birth() {
+    let mut bench = Bench::new();
+    bench.order(spawn(&[ONE]), None);
+    bench.pass().await.unwrap();
+    bench.sync();
+    let ours = uid_of(&bench, ONE);
+    let mut theirs = bench.pods()[0].clone();
+    let mut green = blue();
+    green["metadata"]["name"] = json!("green");
+    green["metadata"]["uid"] = json!("green-uid");
+    green["spec"]["class"] = json!("other");
+    theirs["metadata"]["uid"] = json!("their-uid");
+    theirs["metadata"]["ownerReferences"][0]["name"] = json!("green");
+    theirs["metadata"]["ownerReferences"][0]["uid"] = json!("green-uid");
+    bench.api.remove(&format!(
+        "{PODS}/{}",
+        theirs["metadata"]["name"].as_str().unwrap()
+    ));
+    bench.api.put(&format!("{PODS}/green-abcde"), theirs);
+    bench.api.put(&format!("{GROUPS}/green"), green);
+    assert_eq!(bench.sync(), vec![Fact::WorkerGone(ONE)]);
+    let roster = &bench.context.config.roster;
+    assert_eq!(
+        (roster.role("shop", &ours), roster.role("shop", "their-uid")),
+        (None, None)
+    );
+}
