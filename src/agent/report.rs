@@ -28,9 +28,7 @@ pub(crate) async fn tick(shared: Arc<Shared>, stop: CancellationToken) {
     let mut sequence = 0;
     let mut due = shared.now();
     loop {
-        // A Welcome may have shortened the interval since `due` was set.
-        let interval = shared.lock().orders.interval;
-        let wait = due.saturating_sub(shared.now()).min(interval);
+        let wait = due.saturating_sub(shared.now());
         let asked = tokio::select! {
             () = stop.cancelled() => return,
             () = shared.report_now.notified() => true,

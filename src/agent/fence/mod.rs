@@ -227,15 +227,13 @@ impl Fence {
             State::Staged { mv, activated, .. } if epoch == mv && activated && valid(key, user, shown) => {
                 Verdict::Raised
             }
-            State::Staged { .. } => refuse,
             State::Frozen { mv, .. } if epoch > mv && valid(key, user, shown) => Verdict::Thaw { mv },
-            State::Frozen { .. } => refuse,
             State::Provisional | State::Owned { .. } | State::Past { .. }
                 if epoch > record.epoch().max(record.floor) && valid(key, user, shown) =>
             {
                 Verdict::Raised
             }
-            State::Provisional | State::Owned { .. } | State::Past { .. } => refuse,
+            _ => refuse,
         };
         match verdict {
             Verdict::Raised => record.own(epoch, ticket, now),

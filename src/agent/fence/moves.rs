@@ -30,13 +30,12 @@ impl Fence {
             State::Staged {
                 mv, activated: true, ..
             } if mv == shown.epoch => Step::Go,
-            State::Staged { .. } | State::Frozen { .. } => return Err(Refusal::Refused),
             State::Owned { .. } | State::Provisional | State::Past { .. }
                 if shown.epoch > record.epoch().max(record.floor) =>
             {
                 Step::Go
             }
-            State::Owned { .. } | State::Provisional | State::Past { .. } => return Err(Refusal::Refused),
+            _ => return Err(Refusal::Refused),
         };
         if step == Step::Go {
             record.own(shown.epoch, shown.ticket, now);

@@ -172,13 +172,11 @@ async fn work(shared: Arc<Shared>, user: UserId) {
     loop {
         let job = {
             let mut waiting = shared.queues.waiting.lock();
-            match waiting.get_mut(&user).and_then(VecDeque::pop_front) {
-                Some(job) => job,
-                None => {
-                    waiting.remove(&user);
-                    return;
-                }
-            }
+            let Some(job) = waiting.get_mut(&user).and_then(VecDeque::pop_front) else {
+                waiting.remove(&user);
+                return;
+            };
+            job
         };
         run(&shared, &user, job).await;
     }
@@ -186,13 +184,11 @@ async fn work(shared: Arc<Shared>, user: UserId) {
 
 async fn run(shared: &Shared, user: &UserId, job: Job) {
     if let Order::ThawByForward { epoch, ticket, done } = job.order {
-        let mv = match shared.lock().fence.get(user).map(|record| record.state) {
-            Some(State::Frozen { mv, .. }) => mv,
+        let state = shared.lock().fence.get(user).map(|record| record.state);
+        let Some(State::Frozen { mv, .. }) = state else {
             // Whoever came first thawed him.
-            _ => {
-                let _ = done.send(true);
-                return;
-            }
+            let _ = done.send(true);
+            return;
         };
         let _ = done.send(source::thaw(shared, user, mv, epoch, &ticket).await.is_ok());
         return;

@@ -21,22 +21,22 @@ const SOURCE: Duration = Duration::from_secs(5);
 
 pub(super) async fn fetch(shared: &Shared, user: &UserId, order: &Fetch) -> Outcome {
     let mv = Epoch(order.r#move);
-    let (step, older) = {
+    let (step, stale) = {
         let inner = shared.lock();
         if !inner.app.contract {
             return Err(Failed::new(Reason::Unsupported, "the app answers no contract"));
         }
-        let older = match inner.fence.get(user).map(|record| record.state) {
-            Some(State::Staged { mv: older, .. }) if older < mv => Some(older),
+        let stale = match inner.fence.get(user).map(|record| record.state) {
+            Some(State::Staged { mv: open, .. }) if open < mv => Some(open),
             _ => None,
         };
-        (inner.fence.may_stage(user, mv, order.join)?, older)
+        (inner.fence.may_stage(user, mv, order.join)?, stale)
     };
     if step == Step::Done {
         return Ok(None);
     }
-    if let Some(older) = older {
-        shared.contract.discard(user, older).await?;
+    if let Some(stale) = stale {
+        shared.contract.discard(user, stale).await?;
     }
     let Ok(_permit) = shared.queues.packages.acquire().await else {
         return Err(Failed::new(Reason::Timeout, "stopped"));
