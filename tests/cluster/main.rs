@@ -4,6 +4,7 @@
 mod accepted;
 mod containers;
 mod deaths;
+mod growth;
 mod harness;
 mod load;
 mod shop;
