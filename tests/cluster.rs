@@ -100,7 +100,7 @@ fn every_sample_is_accepted_whole() {
         let objects: String = text
             .split("---\n")
             .filter(|part| !part.contains("\nkind: Namespace\n"))
-            .map(|part| format!("---\n{}", in_namespace(part, &namespace.0)))
+            .map(|part| ["---\n".to_owned(), in_namespace(part, &namespace.0)].concat())
             .collect();
         run(
             "kubectl",

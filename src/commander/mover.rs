@@ -25,7 +25,7 @@ impl Commander {
         let subject = (pool.clone(), user.clone());
         while let Some(operation) = self.operations.next(&subject) {
             if let Some(operation) = self.still_wanted(operation) {
-                self.start(subject, operation);
+                self.start(&subject, operation);
                 return;
             }
         }
@@ -66,7 +66,7 @@ impl Commander {
         }
     }
 
-    fn start(&mut self, subject: Subject, operation: Operation) {
+    fn start(&mut self, subject: &Subject, operation: Operation) {
         let id = self.next_epoch();
         let back = self.next_epoch();
         let timeouts = self.timeouts(operation.source);
@@ -92,7 +92,7 @@ impl Commander {
                 since: self.now,
             },
         );
-        self.perform(&subject, effects);
+        self.perform(subject, effects);
     }
 
     fn timeouts(&self, source: Birth) -> Timeouts {
