@@ -1,4 +1,5 @@
 //! The tests on a real cluster, run as `tests/cluster/with.sh NAME cargo nextest run -E 'binary(cluster)'`; none of them makes or removes a cluster.
+#![allow(clippy::unwrap_used, reason = "a test that fails here says where")]
 
 use std::io::Write;
 use std::process::{Command, Stdio};
