@@ -3,8 +3,8 @@
 //! Prefix `elastic_pool_`, base units, closed label sets, never a user in a label. Series go when their object goes.
 
 use prometheus::{
-    Encoder as _, Gauge, GaugeVec, Histogram, HistogramOpts, IntCounterVec, IntGauge, IntGaugeVec, Opts,
-    Registry, TextEncoder,
+    Encoder as _, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
 use crate::vehicle::ObjectKey;
@@ -28,6 +28,7 @@ pub struct Metrics {
     decisions: IntCounterVec,
     moves: IntCounterVec,
     move_pause: Histogram,
+    move_step: HistogramVec,
     decision_latency: Histogram,
     spawn_seconds: Histogram,
     reports: IntCounterVec,
@@ -123,6 +124,22 @@ fn histogram(
     Ok(metric)
 }
 
+fn histograms(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+    buckets: Vec<f64>,
+    labels: &[&str],
+) -> Result<HistogramVec, prometheus::Error> {
+    let options = HistogramOpts {
+        common_opts: opts(name, help),
+        buckets,
+    };
+    let metric = HistogramVec::new(options, labels)?;
+    registry.register(Box::new(metric.clone()))?;
+    Ok(metric)
+}
+
 const WORKER: &[&str] = &["namespace", "group", "worker"];
 const GROUP: &[&str] = &["namespace", "group"];
 const PAUSES: &[f64] = &[
@@ -206,6 +223,13 @@ impl Metrics {
                 "move_pause_seconds",
                 "From flag to release of a moved user",
                 pauses.clone(),
+            )?,
+            move_step: histograms(
+                &r,
+                "move_step_seconds",
+                "Time that moves and joins spent in one of their steps",
+                pauses.clone(),
+                &["step"],
             )?,
             decision_latency: histogram(
                 &r,
@@ -341,6 +365,11 @@ impl Metrics {
     /// From flag to release, in seconds.
     pub fn pause(&self, seconds: f64) {
         self.move_pause.observe(seconds);
+    }
+
+    /// How long a move was in a step that it left, in seconds.
+    pub fn move_step(&self, step: &str, seconds: f64) {
+        self.move_step.with_label_values(&[step]).observe(seconds);
     }
 
     /// From a report's arrival to its actions, in seconds.
