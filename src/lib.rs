@@ -12,6 +12,7 @@ pub mod gateway;
 pub mod load;
 pub mod metrics;
 pub mod monitor;
+pub mod operator;
 pub mod telemetry;
 pub mod vehicle;
 pub mod worker;

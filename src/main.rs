@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use elastic_pool::vehicle::local::{self, LocalArgs};
 use elastic_pool::worker::{self, WorkerArgs};
-use elastic_pool::{agent, api, decide, gateway, telemetry};
+use elastic_pool::{agent, api, decide, gateway, operator, telemetry};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -28,6 +28,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Serves PoolGroups and Pools: commander and controller
+    Operator(operator::OperatorArgs),
     /// The sidecar of a worker, in its request path
     Agent(agent::AgentArgs),
     /// The sticky front of a pool
@@ -48,6 +50,7 @@ fn main() -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Decide(args) => return Ok(decide::main(&args)),
         Command::Crd => print!("{}", api::crds_yaml()),
+        Command::Operator(args) => many()?.block_on(async { operator::run(args, stopped()?).await })?,
         Command::Agent(args) => single()?.block_on(async { agent::run(args, stopped()?).await })?,
         Command::Gateway(args) => single()?.block_on(async { gateway::run(args, stopped()?).await })?,
         Command::Worker(args) => many()?.block_on(worker::run(args))?,

@@ -31,6 +31,7 @@ pub struct Metrics {
     move_step: HistogramVec,
     decision_latency: Histogram,
     spawn_seconds: Histogram,
+    growth: HistogramVec,
     reports: IntCounterVec,
     rejected: IntCounterVec,
     refused: IntCounterVec,
@@ -237,6 +238,13 @@ impl Metrics {
                 "From the arrival of a report to the actions that follow from it",
                 pauses,
             )?,
+            growth: histograms(
+                &r,
+                "growth_seconds",
+                "From the report that asked for a worker to each stage of its start",
+                spawns.clone(),
+                &["stage"],
+            )?,
             spawn_seconds: histogram(
                 &r,
                 "spawn_seconds",
@@ -380,6 +388,12 @@ impl Metrics {
     /// From create call to routable, in seconds.
     pub fn spawned(&self, seconds: f64) {
         self.spawn_seconds.observe(seconds);
+    }
+
+    /// A growth's progress, in seconds since the report that asked for it arrived: `created` when the vehicle made
+    /// the worker, `routable`, `first_user` when somebody lives there.
+    pub fn grew(&self, stage: &str, seconds: f64) {
+        self.growth.with_label_values(&[stage]).observe(seconds);
     }
 
     /// Counts a report that was taken.

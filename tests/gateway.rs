@@ -753,6 +753,95 @@ async fn a_long_body_streams_both_ways() {
 }
 
 #[tokio::test]
+async fn a_cookie_of_an_earlier_life_stays_a_guest_s() {
+    let stage = Stage::set(app("one").await, app("two").await).await;
+    let (mut browser, _) = stage.alice().await;
+    // She left, and logged in anew from another browser.
+    let other = "ab".repeat(16);
+    stage
+        .commander
+        .send(delta(
+            30,
+            vec![Ownership {
+                user: "alice".to_owned(),
+                ..Ownership::default()
+            }],
+        ))
+        .await;
+    stage
+        .commander
+        .send(delta(31, vec![owned("alice", 2, 31, &[&other])]))
+        .await;
+    stage.commander.send(hold(99, "nobody")).await;
+    stage.commander.receive(held).await;
+    let asking = Stage::spawn(&browser, "/mine");
+    let asked = stage.commander.receive(look_up).await;
+    assert_eq!((asked.user.as_str(), asked.epoch), ("alice", 11));
+    let owner = owned("alice", 2, 31, &[&other]);
+    stage
+        .commander
+        .send(found(asked.request, Verdict::Owned, Some(owner)))
+        .await;
+    let answer = asking.await.unwrap();
+    assert_eq!((answer.text(), answer.cookies().len()), ("one", 1));
+    assert_eq!(stage.one.last().header("pool-user"), None);
+    browser.cookie = answer.cookies().pop();
+    assert_eq!(browser.get("/").await.cookies().len(), 0);
+}
+
+#[tokio::test]
+async fn a_new_leader_that_has_heard_nobody_takes_nothing_away() {
+    let stage = Stage::set(app("one").await, app("two").await).await;
+    let (mut browser, _) = stage.alice().await;
+    let table = Table {
+        version: 0,
+        full: true,
+        live: false,
+        ..Table::default()
+    };
+    stage.commander.send(Command::Table(table)).await;
+    // The command after it has taken effect, so the table has.
+    stage.commander.send(hold(99, "nobody")).await;
+    stage.commander.receive(held).await;
+    assert_eq!(browser.get("/").await.text(), "one");
+    assert_eq!(stage.one.last().header("pool-user"), Some("alice"));
+    assert_eq!(stage.front.browser().get("/").await.text(), "one");
+}
+
+#[tokio::test]
+async fn a_refusal_of_what_the_commander_confirms_is_tried_again() {
+    let refusals = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let script = move |request: Recorded| {
+        let refused =
+            request.path == "/a" && refusals.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0;
+        async move {
+            match request.path.as_str() {
+                "/login" => login_answer("alice"),
+                _ if refused => {
+                    let response = Response::builder().status(421).header("pool-fence", "refused");
+                    response.body(Full::default().boxed()).unwrap()
+                }
+                _ => text("one"),
+            }
+        }
+    };
+    let stage = Stage::set(Backend::start(script).await, app("two").await).await;
+    let (browser, client) = stage.alice().await;
+    let asking = Stage::spawn(&browser, "/a");
+    let asked = stage.commander.receive(look_up).await;
+    stage
+        .commander
+        .send(found(
+            asked.request,
+            Verdict::Owned,
+            Some(owned("alice", 1, 11, &[&client])),
+        ))
+        .await;
+    assert_eq!(asking.await.unwrap().text(), "one");
+    assert_eq!(stage.commander.count(|message| look_up(message).is_some()), 0);
+}
+
+#[tokio::test]
 async fn a_logout_makes_this_browser_a_guest_of_the_same_worker() {
     let stage = Stage::set(app("one").await, app("two").await).await;
     let (mut browser, client) = stage.alice().await;

@@ -174,6 +174,9 @@ fn projected_below_one(group: &Group, policy: &Policy, victim: &WorkerView) -> R
 
 /// Load of an earlier drain that the readings do not show yet (C4) counts in a projection.
 fn in_transit(group: &Group) -> BTreeMap<Birth, Share> {
+    if group.load().1 == Share::ZERO {
+        return BTreeMap::new();
+    }
     let moved = group.placeable().filter(|worker| worker.transit > Share::ZERO);
     moved.map(|worker| (worker.birth, worker.transit)).collect()
 }

@@ -53,7 +53,7 @@ impl Commander {
 
     /// Writes what is known of a worker into its group's index.
     pub(super) fn refresh(&mut self, birth: Birth) {
-        let Some(worker) = self.workers.get(&birth) else {
+        let Some(worker) = self.workers.get_mut(&birth) else {
             return;
         };
         let Some(group) = self.groups.get_mut(&worker.group) else {
@@ -63,6 +63,13 @@ impl Commander {
             .pools
             .get(&group.spec.pool)
             .map_or(0, |pool| pool.surface.count(birth));
+        if users > 0
+            && !std::mem::replace(&mut worker.inhabited, true)
+            && let Some(asked) = worker.asked_at
+        {
+            self.metrics
+                .grew("first_user", self.now.saturating_sub(asked).as_secs_f64());
+        }
         let rows = group.policy.smoothing_rows;
         let last = worker.window.last_at();
         let stale_from = occupancy::stale_from(last, group.policy.interval);

@@ -128,7 +128,8 @@ impl Commander {
             let Some(group) = self.groups.get_mut(key) else {
                 return false;
             };
-            let worker = Worker::new(birth, key.clone(), group.policy.window_rows, now);
+            let mut worker = Worker::new(birth, key.clone(), group.policy.window_rows, now);
+            worker.asked_at = Some(now);
             let view = WorkerView {
                 state: WorkerState::Nascent { since: now },
                 ..WorkerView::new(birth, &worker.name())

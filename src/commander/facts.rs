@@ -26,7 +26,7 @@ impl Commander {
     fn group_fact(&mut self, spec: GroupSpec) {
         let key = spec.key.clone();
         let pool = spec.pool.clone();
-        let after_sync = self.synced;
+
         self.pools
             .entry(pool.clone())
             .or_insert_with(|| PoolState::new(pool));
@@ -47,9 +47,7 @@ impl Commander {
                 self.groups.insert(key.clone(), GroupState::new(spec));
             }
         }
-        if after_sync {
-            self.expect_nobody_unheard(&key);
-        }
+
         self.touch(&key);
     }
 
@@ -99,6 +97,10 @@ impl Commander {
         };
         let before = worker.fact.replace(fact.clone());
         worker.terminating |= fact.terminating;
+        if let (None, Some(asked)) = (&before, worker.asked_at) {
+            self.metrics
+                .grew("created", self.now.saturating_sub(asked).as_secs_f64());
+        }
         self.by_uid.insert(fact.pod_uid.clone(), birth);
         if let Some(group) = self.groups.get_mut(&fact.group) {
             group.wanted.remove(&birth);
@@ -207,11 +209,10 @@ impl Commander {
         let Some(group) = self.groups.get_mut(&worker.group) else {
             return;
         };
-        let nascent = matches!(
-            group.engine.get(birth).map(|view| view.state),
-            Some(WorkerState::Nascent { .. })
-        );
-        if !ready || !worker.announced || worker.dead || !nascent {
+        let Some(WorkerState::Nascent { since }) = group.engine.get(birth).map(|view| view.state) else {
+            return;
+        };
+        if !ready || !worker.announced || worker.dead {
             return;
         }
         worker.routable_since = Some(now);
@@ -220,6 +221,9 @@ impl Commander {
             .engine
             .update(birth, |view| view.state = WorkerState::Routable);
         if worker.birth.term() == self.term {
+            self.metrics.spawned(now.saturating_sub(since).as_secs_f64());
+            self.metrics
+                .grew("routable", now.saturating_sub(since).as_secs_f64());
             group.spawns.clear();
             group.failure = None;
             let name = worker.name();
@@ -241,6 +245,7 @@ impl Commander {
         match group.engine.get(birth).map(|view| view.state) {
             Some(WorkerState::Routable) => {}
             Some(WorkerState::Draining(drain)) if drain.kind == DrainKind::Compaction => {}
+            Some(WorkerState::Nascent { .. }) if !worker.terminating => return,
             Some(WorkerState::Nascent { .. }) => {
                 group
                     .engine

@@ -1,6 +1,6 @@
 //! Gateways: who may speak for which pool, their totals (M4, U1), and the table they copy.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use elastic_pool_engine::WorkerState;
 use elastic_pool_engine::forward::Forwards;
@@ -174,15 +174,12 @@ impl Commander {
                 continue;
             };
             let table = pool.delta(routing, |pool, user| self.ownership(pool, user));
-            if let Some(table) = table {
-                let changed: Vec<Birth> = table.users.iter().map(|user| Birth(user.birth)).collect();
-                pool.broadcast(&gateway_command::Command::Table(table));
-                self.pools.insert(key, pool);
-                for birth in changed {
-                    self.refresh(birth);
-                }
-            } else {
-                self.pools.insert(key, pool);
+            self.pools.insert(key.clone(), pool);
+            let Some(table) = table else { continue };
+            let owners: BTreeSet<Birth> = table.users.iter().map(|user| Birth(user.birth)).collect();
+            self.broadcast(&key, &gateway_command::Command::Table(table));
+            for birth in owners {
+                self.refresh(birth);
             }
         }
     }

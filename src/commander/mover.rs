@@ -61,7 +61,7 @@ impl Commander {
                         r#move: 0,
                         user: Some(ownership),
                     };
-                    self.broadcast(&operation.pool, gateway_command::Command::Route(route));
+                    self.broadcast(&operation.pool, &gateway_command::Command::Route(route));
                     return None;
                 }
                 connected(operation.source).then_some(operation)
@@ -291,7 +291,7 @@ impl Commander {
         let ownership = self.owner_of(key, user);
         self.broadcast(
             key,
-            gateway_command::Command::Route(Route {
+            &gateway_command::Command::Route(Route {
                 r#move: state.id.0,
                 user: Some(ownership),
             }),
@@ -324,7 +324,7 @@ impl Commander {
             user: Some(ownership),
             client,
         };
-        self.broadcast(key, gateway_command::Command::Cancel(cancel));
+        self.broadcast(key, &gateway_command::Command::Cancel(cancel));
     }
 
     fn finish(&mut self, subject: &Subject, outcome: Outcome) {
@@ -518,9 +518,16 @@ impl Commander {
         }
     }
 
-    pub(super) fn broadcast(&self, key: &ObjectKey, command: gateway_command::Command) {
-        if let Some(pool) = self.pools.get(key) {
-            pool.broadcast(&command);
+    /// Tells every gateway of a pool. One that does not take it is cut: it dials anew and gets the whole table.
+    pub(super) fn broadcast(&mut self, key: &ObjectKey, command: &gateway_command::Command) {
+        let deaf = self
+            .pools
+            .get(key)
+            .map(|pool| pool.broadcast(command))
+            .unwrap_or_default();
+        for connection in deaf {
+            self.gateways.remove(&connection);
+            self.gateway_down(key, connection);
         }
     }
 }

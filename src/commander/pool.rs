@@ -64,11 +64,14 @@ impl PoolState {
         self.keys.as_ref().map(|keys| keys.ticket.for_pod(pod_uid))
     }
 
-    /// Tells every gateway.
-    pub(super) fn broadcast(&self, command: &gateway_command::Command) {
-        for gateway in self.gateways.values() {
-            gateway.tell(command.clone());
-        }
+    /// Tells every gateway; names the connections of those that do not take it.
+    pub(super) fn broadcast(&self, command: &gateway_command::Command) -> Vec<ConnectionId> {
+        let deaf = |gateway: &Gateway| !gateway.tell(command.clone());
+        self.gateways
+            .iter()
+            .filter(|(_, gateway)| deaf(gateway))
+            .map(|(connection, _)| *connection)
+            .collect()
     }
 
     /// What changed since the last call, as a delta; `None` when nothing did.
@@ -125,7 +128,7 @@ impl PoolState {
 }
 
 impl Gateway {
-    /// Tells this gateway; one that lets its queue fill up loses its stream by its keepalive and dials anew.
+    /// Tells this gateway; false when its queue is full or its stream has ended.
     pub(super) fn tell(&self, command: gateway_command::Command) -> bool {
         self.commands
             .try_send(GatewayCommand {

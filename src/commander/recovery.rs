@@ -122,11 +122,6 @@ impl Commander {
         self.dirty_groups.extend(self.groups.keys().cloned());
     }
 
-    /// A pool that appears later has nobody to be heard.
-    pub(super) fn expect_nobody_unheard(&mut self, _group: &ObjectKey) {
-        self.finish_recovery();
-    }
-
     pub(super) fn recovery_loses_worker(&mut self, birth: Birth) {
         for claims in self.recovery.claims.values_mut() {
             claims.remove(&birth);

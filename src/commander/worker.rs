@@ -57,6 +57,10 @@ pub(super) struct Worker {
     pub(super) failed_drains: u32,
     /// Swept: nobody lives there any more and nobody ever will (D1).
     pub(super) dead: bool,
+    /// When this term asked for it; `None` for an adopted one.
+    pub(super) asked_at: Option<Duration>,
+    /// Somebody has lived there.
+    pub(super) inhabited: bool,
     /// Readings refused by M2 in its last report.
     pub(super) rejected: Vec<&'static str>,
 }
@@ -83,6 +87,8 @@ impl Worker {
             unconfirmed: 0,
             failed_drains: 0,
             dead: false,
+            asked_at: None,
+            inhabited: false,
             rejected: Vec::new(),
         }
     }

@@ -165,7 +165,7 @@ impl Body for ForwardBody {
         match self {
             Self::Empty => SizeHint::with_exact(0),
             // The framing is decided before the first read: the whole body's size.
-            Self::Streamed { source, .. } => source.size.clone(),
+            Self::Streamed { source, .. } => source.size,
         }
     }
 }

@@ -372,12 +372,11 @@ impl Listener {
         if let Ok(user) = UserId::new(&hold.user) {
             let client = ClientId::parse(&hold.client);
             holds.flag(&user, client, hold.r#move, clock.now());
-            match client {
-                Some(client) => streams.close_client(&client),
-                None => {
-                    let owner = table.owner(&user);
-                    streams.close_user(&user, owner.as_ref().map_or(&[], |owner| &owner.clients));
-                }
+            if let Some(client) = client {
+                streams.close_client(&client);
+            } else {
+                let owner = table.owner(&user);
+                streams.close_user(&user, owner.as_ref().map_or(&[], |owner| &owner.clients));
             }
         }
         self.commander.tell(Message::Held(Held { r#move: hold.r#move }));

@@ -17,7 +17,7 @@ pub(crate) const PER_GATEWAY: usize = 1000;
 /// Released requests of one user that run at once until they are under way.
 const AT_ONCE: usize = 4;
 /// A flag that nobody lowered for this long is lowered here: the agents' fence decides from then on (V8).
-const FLAG_LIMIT: Duration = Duration::from_secs(60);
+const FLAG_LIMIT: Duration = Duration::from_mins(1);
 /// The move of a flag raised by Placed{join_follows}, before its Hold names it.
 pub(crate) const JOIN_ANNOUNCED: u64 = 0;
 

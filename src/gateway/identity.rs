@@ -209,16 +209,12 @@ fn guest(table: &Table, topology: &Topology, visitor: &mut Visitor) -> Way {
         return Way::Gone;
     }
     let entrance = group.entrance().and_then(|birth| topology.workers.get(&birth));
-    match entrance.filter(|upstream| upstream.is_routable()) {
-        Some(upstream) => {
-            visitor.group = Arc::clone(&group.name);
-            visitor.reception = Some(upstream.birth);
-            visitor.set_cookie = true;
-            Way::Forward(Arc::clone(upstream), Who::Guest)
-        }
-        None => {
-            visitor.reception = None;
-            Way::Nobody
-        }
-    }
+    let Some(upstream) = entrance.filter(|upstream| upstream.is_routable()) else {
+        visitor.reception = None;
+        return Way::Nobody;
+    };
+    visitor.group = Arc::clone(&group.name);
+    visitor.reception = Some(upstream.birth);
+    visitor.set_cookie = true;
+    Way::Forward(Arc::clone(upstream), Who::Guest)
 }

@@ -36,6 +36,7 @@ use tokio_util::task::TaskTracker;
 pub use self::cookie::{Cookie, Seal, SealError};
 pub use self::front::CookieSecure;
 pub use self::hygiene::Network;
+use crate::api::measures::DurationText;
 use crate::channel::link::{LinkConfig, Token};
 use crate::clock::Clock;
 use crate::credentials::{Key, NoRandomness, hex_encode, random_bytes};
@@ -82,12 +83,17 @@ pub struct GatewayArgs {
     /// Client connections at once; more are closed.
     #[arg(long, default_value_t = 10_000)]
     pub max_connections: usize,
-    /// Seconds between turning unready and taking no more connections.
-    #[arg(long, default_value_t = 5)]
-    pub drain_delay: u64,
-    /// Seconds that open requests and streams have to finish after that.
-    #[arg(long, default_value_t = 30)]
-    pub drain_timeout: u64,
+    /// Between turning unready and taking no more connections, such as 5s.
+    #[arg(long, default_value = "5s", value_parser = duration)]
+    pub drain_delay: Duration,
+    /// For open requests and streams to finish after that, such as 30s.
+    #[arg(long, default_value = "30s", value_parser = duration)]
+    pub drain_timeout: Duration,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let parsed = DurationText::from(text).parse();
+    parsed.ok_or_else(|| format!("`{text}` is no duration such as 5s or 1m30s"))
 }
 
 /// All that a gateway needs to know before it starts.
@@ -356,8 +362,8 @@ pub async fn run(args: GatewayArgs, stop: CancellationToken) -> anyhow::Result<(
         cookie_secure: args.cookie_secure,
         trusted_proxies: args.trusted_proxies.clone(),
         max_connections: args.max_connections,
-        drain_delay: Duration::from_secs(args.drain_delay),
-        drain_timeout: Duration::from_secs(args.drain_timeout),
+        drain_delay: args.drain_delay,
+        drain_timeout: args.drain_timeout,
         ..GatewayConfig::new(
             namespace,
             pool,

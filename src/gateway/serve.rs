@@ -23,6 +23,7 @@ use super::login;
 use super::metrics::Outcome;
 use super::upstream::{OPEN_MAX, Sender, Upstream};
 use super::websocket;
+use crate::channel::proto::Ownership;
 use crate::channel::proto::found::Verdict;
 
 /// Pause before the commander is asked again, or a worker that took no connection is tried again.
@@ -97,7 +98,7 @@ struct Journey {
     started: Duration,
     /// A released request's turn.
     permit: Option<Permit>,
-    /// What an agent refused; the same is not sent again.
+    /// What an agent refused, until the commander has said what to do.
     refused: Option<(Birth, Epoch)>,
     /// A place among the waiting, once it had to wait for something else than a turn.
     slot: Option<Slot>,
@@ -211,6 +212,8 @@ impl Journey {
     /// L6, V8: has the commander say who owns the user.
     async fn ask(&mut self, user: &UserId, epoch: Epoch) -> Result<(), Outcome> {
         self.keep_slot()?;
+        // Whoever has to ask is not under way: the next of his requests may go.
+        self.permit = None;
         let left = self.front.left(self.started);
         let found = self
             .front
@@ -224,10 +227,15 @@ impl Journey {
                     return self.become_guest();
                 };
                 self.front.table.apply_owner(ownership);
+                if self.refused.is_none() && self.is_of_an_earlier_life(ownership) {
+                    return self.become_guest();
+                }
                 self.front.table.bind(self.visitor.client, user);
                 if self.refused == Some((Birth(ownership.birth), Epoch(ownership.epoch))) {
+                    // Granted, and the agent has not heard of it yet; a refusal is nothing executed.
                     self.wait(AGAIN_AFTER).await?;
                 }
+                self.refused = None;
                 Ok(())
             }
             Verdict::Gone => {
@@ -242,6 +250,15 @@ impl Journey {
             Verdict::Provisional => self.become_guest(),
             Verdict::Wait | Verdict::Unknown => self.wait(AGAIN_AFTER).await,
         }
+    }
+
+    /// L6: the user lives, and this browser's login is none of the present life. A provisional login (P6) is
+    /// always of the present one; where no client id is known at all, the commander has yet to hear them.
+    fn is_of_an_earlier_life(&self, ownership: &Ownership) -> bool {
+        let client = self.visitor.client.to_string();
+        self.visitor.epoch != Epoch::PROVISIONAL
+            && !ownership.clients.is_empty()
+            && !ownership.clients.contains(&client)
     }
 
     fn become_guest(&mut self) -> Result<(), Outcome> {

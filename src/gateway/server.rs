@@ -16,7 +16,7 @@ use super::front::Front;
 use super::serve::serve;
 
 /// Time for a request's head to arrive; also how long an idle connection is kept.
-const HEAD_LIMIT: Duration = Duration::from_secs(60);
+const HEAD_LIMIT: Duration = Duration::from_mins(1);
 /// Bytes of a request's head; more is answered with 431.
 const HEAD_BYTES: usize = 32 * 1024;
 /// Headers of a request; more are answered with 431.

@@ -10,6 +10,7 @@ use std::sync::atomic::{
 use arc_swap::ArcSwap;
 use elastic_pool_engine::ids::{Birth, ClientId, Epoch, UserId};
 use http::HeaderValue;
+use parking_lot::Mutex;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use tokio::sync::watch;
 
@@ -101,6 +102,14 @@ impl Topology {
     }
 }
 
+/// What is kept from before although a new leader's first table does not name it: the leader is still hearing who
+/// lives where (D4). What it has not named once its table is live, goes.
+#[derive(Default)]
+struct Unconfirmed {
+    users: HashSet<UserId>,
+    workers: HashSet<Birth>,
+}
+
 /// The whole copy.
 pub(crate) struct Table {
     topology: ArcSwap<Topology>,
@@ -109,6 +118,7 @@ pub(crate) struct Table {
     version: AtomicU64,
     live: AtomicBool,
     received: AtomicBool,
+    unconfirmed: Mutex<Unconfirmed>,
     changed: watch::Sender<u64>,
     clocks: Arc<Clocks>,
     pool_key: Key,
@@ -123,6 +133,7 @@ impl Table {
             version: AtomicU64::new(0),
             live: AtomicBool::new(false),
             received: AtomicBool::new(false),
+            unconfirmed: Mutex::default(),
             changed: watch::Sender::new(0),
             clocks,
             pool_key,
@@ -185,23 +196,20 @@ impl Table {
         all
     }
 
-    /// Takes a table or a change of it. A full one replaces everything; one that is not live yet takes no user
-    /// away, because a new leader is still hearing who lives where (D4).
+    /// Takes a table or a change of it. A full one replaces everything; but while it is not live, what was known
+    /// before stays until the leader has heard everybody.
     pub(crate) fn apply(&self, table: &proto::Table) {
-        self.apply_topology(table);
-        if table.full && table.live {
-            let named: HashSet<&str> = table.users.iter().map(|owner| owner.user.as_str()).collect();
-            let mut gone = Vec::new();
-            self.users.each(|user, _| {
-                if !named.contains(user.as_str()) {
-                    gone.push(user.clone());
-                }
-            });
-            gone.iter().for_each(|user| self.forget(user));
+        if table.full {
+            self.doubt_all();
         }
+        self.confirm_workers(table);
+        self.apply_topology(table);
         for owner in &table.users {
             // A full live table is the present, even where an epoch in it looks older.
             self.put(owner, table.full && table.live);
+        }
+        if table.live {
+            self.drop_unconfirmed();
         }
         if !table.dead.is_empty() {
             self.sweep(&table.dead);
@@ -212,6 +220,41 @@ impl Table {
         self.changed.send_modify(|count| *count += 1);
     }
 
+    fn doubt_all(&self) {
+        let mut doubted = Unconfirmed::default();
+        self.users.each(|user, _| {
+            doubted.users.insert(user.clone());
+        });
+        doubted.workers.extend(self.topology.load().workers.keys());
+        *self.unconfirmed.lock() = doubted;
+    }
+
+    fn confirm_workers(&self, table: &proto::Table) {
+        let mut unconfirmed = self.unconfirmed.lock();
+        for birth in table
+            .workers
+            .iter()
+            .map(|worker| worker.birth)
+            .chain(table.dead.iter().copied())
+        {
+            unconfirmed.workers.remove(&Birth(birth));
+        }
+    }
+
+    fn drop_unconfirmed(&self) {
+        let gone = std::mem::take(&mut *self.unconfirmed.lock());
+        gone.users.iter().for_each(|user| self.forget(user));
+        if gone.workers.is_empty() {
+            return;
+        }
+        let mut next = Topology::clone(&self.topology.load());
+        for birth in &gone.workers {
+            next.workers.remove(birth);
+            self.clocks.forget_worker(*birth);
+        }
+        self.topology.store(Arc::new(next));
+    }
+
     fn apply_topology(&self, table: &proto::Table) {
         if !table.full && table.groups.is_empty() && table.workers.is_empty() && table.dead.is_empty() {
             return;
@@ -219,13 +262,9 @@ impl Table {
         let present = self.topology.load();
         let mut next = Topology {
             groups: present.groups.clone(),
-            workers: if table.full {
-                HashMap::new()
-            } else {
-                present.workers.clone()
-            },
+            workers: present.workers.clone(),
         };
-        if table.full || !table.groups.is_empty() {
+        if !table.groups.is_empty() || (table.full && table.live) {
             next.groups = table.groups.iter().map(Group::new).collect();
         }
         for worker in &table.workers {
@@ -249,13 +288,7 @@ impl Table {
         }
         for birth in &table.dead {
             next.workers.remove(&Birth(*birth));
-        }
-        for birth in present
-            .workers
-            .keys()
-            .filter(|birth| !next.workers.contains_key(birth))
-        {
-            self.clocks.forget_worker(*birth);
+            self.clocks.forget_worker(Birth(*birth));
         }
         self.topology.store(Arc::new(next));
     }
@@ -271,6 +304,7 @@ impl Table {
             tracing::warn!("ownership left out: its user id breaks the bounds");
             return;
         };
+        self.unconfirmed.lock().users.remove(&user);
         if ownership.birth == 0 {
             self.forget(&user);
             return;
@@ -452,20 +486,50 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_replaces_users_only_when_it_is_live() {
+    fn what_a_new_leader_has_not_named_goes_once_its_table_is_live_and_not_before() {
         let table = table();
-        table.apply_owner(&owner("alice", 1, 5, &[]));
+        let worker = |birth: u64| proto::Worker {
+            birth,
+            address: format!("127.0.0.1:{birth}"),
+            ..proto::Worker::default()
+        };
         let mut full = proto::Table {
             version: 9,
+            full: true,
+            live: true,
+            ..proto::Table::default()
+        };
+        full.workers = vec![worker(1), worker(2)];
+        full.users = vec![owner("alice", 1, 5, &[]), owner("bob", 2, 6, &[])];
+        table.apply(&full);
+        let empty = proto::Table {
+            version: 0,
             full: true,
             live: false,
             ..proto::Table::default()
         };
+        table.apply(&empty);
+        assert_eq!((table.users_known(), table.topology().workers.len()), (2, 2));
+        let heard = proto::Table {
+            version: 12,
+            workers: vec![worker(1)],
+            ..proto::Table::default()
+        };
+        table.apply(&heard);
+        table.apply_owner(&owner("alice", 1, 5, &[]));
+        assert_eq!((table.users_known(), table.topology().workers.len()), (2, 2));
+        table.apply(&proto::Table {
+            version: 12,
+            live: true,
+            ..proto::Table::default()
+        });
+        assert!(table.owner(&id("alice")).is_some() && table.owner(&id("bob")).is_none());
+        assert_eq!(
+            table.topology().workers.keys().copied().collect::<Vec<_>>(),
+            [Birth(1)]
+        );
+        full.users = vec![owner("carol", 2, 2, &[])];
         table.apply(&full);
-        assert_eq!(table.users_known(), 1);
-        full.live = true;
-        full.users = vec![owner("bob", 1, 2, &[])];
-        table.apply(&full);
-        assert!(table.owner(&id("alice")).is_none() && table.owner(&id("bob")).is_some());
+        assert_eq!((table.users_known(), table.topology().workers.len()), (1, 2));
     }
 }

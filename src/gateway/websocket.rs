@@ -54,8 +54,8 @@ impl Frames {
         if self.have < 2 {
             return;
         }
-        let length = self.header[1] & 0x7f;
-        let length_bytes = match length {
+        let short = self.header[1] & 0x7f;
+        let length_bytes = match short {
             126 => 2,
             127 => 8,
             _ => 0,
@@ -65,7 +65,7 @@ impl Frames {
             return;
         }
         self.payload = if length_bytes == 0 {
-            u64::from(length)
+            u64::from(short)
         } else {
             self.header[2..2 + length_bytes]
                 .iter()

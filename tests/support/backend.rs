@@ -17,40 +17,39 @@ use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-pub type Body = BoxBody<Bytes, Infallible>;
+pub(crate) type Body = BoxBody<Bytes, Infallible>;
 type Reply = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 type Script = Arc<dyn Fn(Recorded) -> Reply + Send + Sync>;
 
 /// One request as it arrived, its body read to the end.
 #[derive(Debug, Clone)]
-pub struct Recorded {
-    pub method: http::Method,
-    pub path: String,
-    pub headers: HeaderMap,
-    pub body: Bytes,
+pub(crate) struct Recorded {
+    pub(crate) path: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
 }
 
 impl Recorded {
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
 }
 
 #[derive(Clone)]
-pub struct Backend {
-    pub address: String,
+pub(crate) struct Backend {
+    pub(crate) address: String,
     requests: Arc<Mutex<Vec<Recorded>>>,
     arrived: watch::Sender<usize>,
     connections: Arc<AtomicUsize>,
 }
 
-pub fn text(text: impl Into<Bytes>) -> Response<Body> {
+pub(crate) fn text(text: impl Into<Bytes>) -> Response<Body> {
     Response::new(Full::new(text.into()).boxed())
 }
 
 impl Backend {
     /// Answers with what `script` makes of each request.
-    pub async fn start<F>(script: impl Fn(Recorded) -> F + Send + Sync + 'static) -> Self
+    pub(crate) async fn start<F>(script: impl Fn(Recorded) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Response<Body>> + Send + 'static,
     {
@@ -78,26 +77,21 @@ impl Backend {
         backend
     }
 
-    /// Answers everything with its own name.
-    pub async fn named(name: &'static str) -> Self {
-        Self::start(move |_| async move { text(name) }).await
-    }
-
     /// Connections accepted so far.
-    pub fn connections(&self) -> usize {
+    pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
 
-    pub fn requests(&self) -> Vec<Recorded> {
+    pub(crate) fn requests(&self) -> Vec<Recorded> {
         self.requests.lock().clone()
     }
 
-    pub fn last(&self) -> Recorded {
+    pub(crate) fn last(&self) -> Recorded {
         self.requests.lock().last().cloned().expect("nothing arrived")
     }
 
     /// Waits until this many requests have arrived.
-    pub async fn arrived(&self, count: usize) {
+    pub(crate) async fn arrived(&self, count: usize) {
         let mut arrived = self.arrived.subscribe();
         tokio::time::timeout(Duration::from_secs(20), arrived.wait_for(|now| *now >= count))
             .await
@@ -118,7 +112,6 @@ async fn handle(
     let (head, body) = request.into_parts();
     let body = body.collect().await.map_err(std::io::Error::other)?.to_bytes();
     let recorded = Recorded {
-        method: head.method,
         path: head.uri.to_string(),
         headers: head.headers,
         body,

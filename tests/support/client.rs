@@ -9,19 +9,19 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
 #[derive(Debug)]
-pub struct Answer {
-    pub status: StatusCode,
-    pub headers: HeaderMap,
-    pub body: Bytes,
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
 }
 
 impl Answer {
-    pub fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         std::str::from_utf8(&self.body).unwrap()
     }
 
     /// The affinity cookies that this answer sets.
-    pub fn cookies(&self) -> Vec<String> {
+    pub(crate) fn cookies(&self) -> Vec<String> {
         let lines = self
             .headers
             .get_all("set-cookie")
@@ -34,7 +34,7 @@ impl Answer {
     }
 }
 
-pub async fn send(address: SocketAddr, request: Request<Full<Bytes>>) -> Result<Answer, hyper::Error> {
+pub(crate) async fn send(address: SocketAddr, request: Request<Full<Bytes>>) -> Result<Answer, hyper::Error> {
     let stream = TcpStream::connect(address).await.unwrap();
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection);
@@ -49,20 +49,20 @@ pub async fn send(address: SocketAddr, request: Request<Full<Bytes>>) -> Result<
 }
 
 #[derive(Debug, Clone)]
-pub struct Browser {
-    pub address: SocketAddr,
-    pub cookie: Option<String>,
+pub(crate) struct Browser {
+    pub(crate) address: SocketAddr,
+    pub(crate) cookie: Option<String>,
 }
 
 impl Browser {
-    pub fn new(address: SocketAddr) -> Self {
+    pub(crate) fn new(address: SocketAddr) -> Self {
         Self {
             address,
             cookie: None,
         }
     }
 
-    pub fn request(&self, path: &str) -> http::request::Builder {
+    pub(crate) fn request(&self, path: &str) -> http::request::Builder {
         let request = Request::builder().uri(path).header("host", "shop.test");
         match &self.cookie {
             Some(cookie) => request.header("cookie", cookie),
@@ -70,17 +70,17 @@ impl Browser {
         }
     }
 
-    pub async fn get(&mut self, path: &str) -> Answer {
+    pub(crate) async fn get(&mut self, path: &str) -> Answer {
         let request = self.request(path).body(Full::default()).unwrap();
         self.send(request).await
     }
 
-    pub async fn post(&mut self, path: &str, body: Vec<u8>) -> Answer {
+    pub(crate) async fn post(&mut self, path: &str, body: Vec<u8>) -> Answer {
         let request = self.request(path).method("POST").body(Full::from(body)).unwrap();
         self.send(request).await
     }
 
-    pub async fn send(&mut self, request: Request<Full<Bytes>>) -> Answer {
+    pub(crate) async fn send(&mut self, request: Request<Full<Bytes>>) -> Answer {
         let answer = send(self.address, request).await.unwrap();
         let cookies = answer.cookies();
         assert!(cookies.len() <= 1, "more than one cookie: {cookies:?}");

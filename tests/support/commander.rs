@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
 /// Longest wait for anything in these tests.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 type Answered = Result<GatewayCommand, Status>;
 
@@ -33,9 +33,9 @@ struct Shared {
 }
 
 #[derive(Clone)]
-pub struct Commander {
+pub(crate) struct Commander {
     shared: Arc<Shared>,
-    pub address: String,
+    pub(crate) address: String,
     stop: CancellationToken,
 }
 
@@ -91,7 +91,7 @@ impl Channel for Service {
     }
 }
 
-pub fn welcome(place_timeout_ms: u64, hold_timeout_ms: u64) -> Command {
+pub(crate) fn welcome(place_timeout_ms: u64, hold_timeout_ms: u64) -> Command {
     Command::Welcome(GatewayWelcome {
         term: 1,
         place_timeout_ms,
@@ -99,7 +99,7 @@ pub fn welcome(place_timeout_ms: u64, hold_timeout_ms: u64) -> Command {
     })
 }
 
-pub fn group(reception: u64) -> Group {
+pub(crate) fn group(reception: u64) -> Group {
     Group {
         name: "blue".to_owned(),
         reception,
@@ -108,7 +108,7 @@ pub fn group(reception: u64) -> Group {
     }
 }
 
-pub fn worker(birth: u64, address: &str) -> Worker {
+pub(crate) fn worker(birth: u64, address: &str) -> Worker {
     Worker {
         birth,
         pod_uid: format!("uid-{birth}"),
@@ -121,7 +121,7 @@ pub fn worker(birth: u64, address: &str) -> Worker {
     }
 }
 
-pub fn full(version: u64, reception: u64, workers: Vec<Worker>, users: Vec<Ownership>) -> Command {
+pub(crate) fn full(version: u64, reception: u64, workers: Vec<Worker>, users: Vec<Ownership>) -> Command {
     let groups = vec![group(reception)];
     Command::Table(Table {
         version,
@@ -134,7 +134,7 @@ pub fn full(version: u64, reception: u64, workers: Vec<Worker>, users: Vec<Owner
     })
 }
 
-pub fn delta(version: u64, users: Vec<Ownership>) -> Command {
+pub(crate) fn delta(version: u64, users: Vec<Ownership>) -> Command {
     Command::Table(Table {
         version,
         live: true,
@@ -143,7 +143,7 @@ pub fn delta(version: u64, users: Vec<Ownership>) -> Command {
     })
 }
 
-pub fn owned(user: &str, birth: u64, epoch: u64, clients: &[&str]) -> Ownership {
+pub(crate) fn owned(user: &str, birth: u64, epoch: u64, clients: &[&str]) -> Ownership {
     Ownership {
         user: user.to_owned(),
         birth,
@@ -155,7 +155,7 @@ pub fn owned(user: &str, birth: u64, epoch: u64, clients: &[&str]) -> Ownership 
 
 impl Commander {
     /// A commander that greets each gateway with these commands.
-    pub async fn start(greeting: Vec<Command>) -> Self {
+    pub(crate) async fn start(greeting: Vec<Command>) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let shared = Arc::new(Shared {
@@ -179,7 +179,7 @@ impl Commander {
         }
     }
 
-    pub fn link(&self) -> LinkConfig {
+    pub(crate) fn link(&self) -> LinkConfig {
         LinkConfig {
             address: self.address.clone(),
             token: Token::Fixed("t".to_owned()),
@@ -187,7 +187,7 @@ impl Commander {
     }
 
     /// Sends to every gateway that said Hello.
-    pub async fn send(&self, command: Command) {
+    pub(crate) async fn send(&self, command: Command) {
         let streams = self.shared.streams.lock().clone();
         for stream in streams {
             let _ = stream
@@ -199,7 +199,7 @@ impl Commander {
     }
 
     /// Sends to the gateway that said Hello as the n-th.
-    pub async fn send_to(&self, index: usize, command: Command) {
+    pub(crate) async fn send_to(&self, index: usize, command: Command) {
         let stream = self.shared.streams.lock()[index].clone();
         stream
             .send(Ok(GatewayCommand {
@@ -210,7 +210,7 @@ impl Commander {
     }
 
     /// Waits for the first message, not waited for before, that `wanted` accepts.
-    pub async fn receive<T>(&self, mut wanted: impl FnMut(&Message) -> Option<T>) -> T {
+    pub(crate) async fn receive<T>(&self, mut wanted: impl FnMut(&Message) -> Option<T>) -> T {
         let mut arrived = self.shared.arrived.subscribe();
         let wait = async {
             loop {
@@ -235,7 +235,7 @@ impl Commander {
     }
 
     /// How many messages, not waited for yet, `wanted` accepts.
-    pub fn count(&self, wanted: impl Fn(&Message) -> bool) -> usize {
+    pub(crate) fn count(&self, wanted: impl Fn(&Message) -> bool) -> usize {
         self.shared
             .messages
             .lock()
@@ -245,7 +245,7 @@ impl Commander {
     }
 
     /// Breaks all streams and is gone.
-    pub fn die(&self) {
+    pub(crate) fn die(&self) {
         self.stop.cancel();
         self.shared.streams.lock().clear();
     }

@@ -60,7 +60,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   resources: [replicasets]
   verbs: [get, list, watch]
 - apiGroups: [""]
-  resources: [services]
+  resources: [services, serviceaccounts]
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]

@@ -1,0 +1,483 @@
+use std::time::Duration;
+
+use elastic_pool_engine::ids::{Birth, Term};
+use http::Method;
+use serde_json::{Value, json};
+
+use super::bench::{BUDGET, Bench, GROUPS, PODS, blue, key};
+use super::fake::{FakeApi, status};
+use super::group::GroupMemory;
+use super::leader::{Elector, LeaderConfig};
+use super::plan::worker_name;
+use crate::api::PoolGroup;
+use crate::clock::Clock;
+use crate::vehicle::{ConditionView, DecisionNote, Desired, Fact, GroupView, SpawnFailure};
+
+const ONE: Birth = Birth(Term(1).number(1));
+const TWO: Birth = Birth(Term(1).number(2));
+
+fn spawn(births: &[Birth]) -> Desired {
+    Desired {
+        spawn: births.to_vec(),
+        ..Desired::default()
+    }
+}
+
+fn view() -> GroupView {
+    let condition = |kind: &str| ConditionView {
+        kind: kind.to_owned(),
+        status: Some(true),
+        reason: "Because".to_owned(),
+        message: "so it is".to_owned(),
+    };
+    GroupView {
+        workers: 2,
+        desired_workers: 2,
+        users: 7,
+        headroom_points: 50,
+        conditions: vec![condition("Ready"), condition("ReportsFresh")],
+        ..GroupView::default()
+    }
+}
+
+fn creates(api: &FakeApi) -> usize {
+    let posts = api
+        .writes()
+        .into_iter()
+        .filter(|call| call.method == Method::POST && call.path == PODS);
+    posts.count()
+}
+
+fn deletes(api: &FakeApi) -> Vec<Value> {
+    let deletes = api
+        .calls()
+        .into_iter()
+        .filter(|call| call.method == Method::DELETE);
+    deletes.map(|call| call.body["preconditions"].clone()).collect()
+}
+
+fn condition(api: &FakeApi, kind: &str) -> Option<Value> {
+    let group = api.get(&format!("{GROUPS}/blue")).unwrap();
+    group["status"]["conditions"]
+        .as_array()?
+        .iter()
+        .find(|condition| condition["type"] == kind)
+        .cloned()
+}
+
+/// A bench whose group has the workers ONE and TWO, seen.
+async fn two_workers() -> Bench {
+    let mut bench = Bench::new();
+    bench.order(spawn(&[ONE, TWO]), Some(view()));
+    bench.pass().await.unwrap();
+    bench.sync();
+    bench.order(Desired::default(), Some(view()));
+    bench.pass().await.unwrap();
+    bench.sync();
+    bench
+}
+
+fn uid_of(bench: &Bench, birth: Birth) -> String {
+    let pods = bench.pods();
+    let pod = pods
+        .iter()
+        .find(|pod| pod["metadata"]["labels"]["elasticpool.dev/birth"] == birth.to_string());
+    pod.unwrap()["metadata"]["uid"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn each_birth_is_made_once_however_stale_the_watch_is() {
+    let mut bench = Bench::new();
+    bench.order(spawn(&[ONE, TWO]), None);
+    for _ in 0..50 {
+        bench.pass().await.unwrap();
+    }
+    assert_eq!(creates(&bench.api), 2);
+    // Even a controller that forgot everything, and sees no pod yet, makes no second pod of a birth.
+    bench.blue = GroupMemory::default();
+    bench.pass().await.unwrap();
+    assert_eq!(bench.pods().len(), 2);
+    assert_eq!(bench.told(), vec![], "a pod that is there is no failure");
+}
+
+#[tokio::test]
+async fn a_birth_whose_pod_went_is_not_made_again() {
+    let mut bench = two_workers().await;
+    bench.order(spawn(&[ONE, TWO]), Some(view()));
+    bench.pass().await.unwrap();
+    for pod in bench.pods() {
+        bench
+            .api
+            .remove(&format!("{PODS}/{}", pod["metadata"]["name"].as_str().unwrap()));
+    }
+    bench.sync();
+    bench.pass().await.unwrap();
+    assert_eq!(creates(&bench.api), 2);
+}
+
+#[tokio::test]
+async fn a_create_without_an_answer_is_tried_again_under_the_same_name() {
+    let mut bench = Bench::new();
+    bench.order(spawn(&[ONE]), None);
+    bench.api.hook(|call| {
+        let create = call.method == Method::POST && call.path == PODS && !call.is_dry_run();
+        create.then(|| status(500, "InternalError", "the answer is lost"))
+    });
+    assert!(bench.pass().await.is_err());
+    bench.api.clear_hooks();
+    bench.pass().await.unwrap();
+    let names: Vec<Value> = bench
+        .api
+        .writes()
+        .into_iter()
+        .filter(|call| call.method == Method::POST && call.path == PODS)
+        .map(|call| call.body["metadata"]["name"].clone())
+        .collect();
+    assert_eq!(names.len(), 2);
+    assert_eq!(names[0], names[1]);
+}
+
+#[tokio::test]
+async fn nothing_is_written_when_nothing_changes() {
+    let mut bench = two_workers().await;
+    bench.pass().await.unwrap();
+    bench.sync();
+    let before = bench
+        .api
+        .calls()
+        .into_iter()
+        .filter(super::fake::Call::is_write)
+        .count();
+    for round in 0..50 {
+        let mut view = view();
+        if round % 2 == 0 {
+            view.conditions.reverse();
+        }
+        view.headroom_points += round % 5;
+        bench.order(Desired::default(), Some(view));
+        bench.pass().await.unwrap();
+        bench.sync();
+    }
+    let after = bench
+        .api
+        .calls()
+        .into_iter()
+        .filter(super::fake::Call::is_write)
+        .count();
+    assert_eq!(after, before);
+}
+
+#[tokio::test]
+async fn a_worker_is_deleted_by_uid_and_version_and_only_if_it_is_the_one_meant() {
+    let mut bench = two_workers().await;
+    let uid = uid_of(&bench, ONE);
+    bench.order(
+        Desired {
+            retire: vec![(ONE, "another".to_owned())],
+            ..Desired::default()
+        },
+        Some(view()),
+    );
+    bench.pass().await.unwrap();
+    assert_eq!(deletes(&bench.api), Vec::<Value>::new());
+    bench.order(
+        Desired {
+            retire: vec![(ONE, uid.clone())],
+            ..Desired::default()
+        },
+        Some(view()),
+    );
+    bench.pass().await.unwrap();
+    let deletes = deletes(&bench.api);
+    assert_eq!(deletes.len(), 1);
+    assert_eq!(deletes[0]["uid"], uid);
+    assert!(deletes[0]["resourceVersion"].is_string());
+    assert_eq!(bench.pods().len(), 1);
+    bench.pass().await.unwrap();
+    assert_eq!(bench.pods().len(), 1, "a stale watch deletes nothing twice");
+}
+
+#[tokio::test]
+async fn a_pod_that_changes_between_look_and_delete_is_looked_at_again() {
+    let mut bench = two_workers().await;
+    let uid = uid_of(&bench, ONE);
+    let conflicts = std::sync::atomic::AtomicU32::new(0);
+    bench.api.hook(move |call| {
+        let first =
+            call.method == Method::DELETE && conflicts.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 0;
+        first.then(|| status(409, "Conflict", "the precondition failed"))
+    });
+    bench.order(
+        Desired {
+            retire: vec![(ONE, uid)],
+            ..Desired::default()
+        },
+        Some(view()),
+    );
+    bench.pass().await.unwrap();
+    assert_eq!(deletes(&bench.api).len(), 2);
+    assert_eq!(bench.pods().len(), 1);
+}
+
+#[tokio::test]
+async fn a_name_that_somebody_else_holds_is_left_alone_and_another_is_taken() {
+    let mut bench = Bench::new();
+    let group: PoolGroup = serde_json::from_value(bench.api.get(&format!("{GROUPS}/blue")).unwrap()).unwrap();
+    let path = format!("{PODS}/{}", worker_name(&group, ONE, 0));
+    bench
+        .api
+        .put(&path, json!({"kind": "Pod", "apiVersion": "v1", "metadata": {}}));
+    let foreign = bench.api.get(&path);
+    bench.order(spawn(&[ONE]), None);
+    assert!(bench.pass().await.is_err());
+    bench.pass().await.unwrap();
+    assert_eq!(bench.api.get(&path), foreign);
+    assert!(
+        bench
+            .api
+            .get(&format!("{PODS}/{}", worker_name(&group, ONE, 1)))
+            .is_some()
+    );
+}
+
+#[tokio::test]
+async fn the_commander_is_told_once_why_a_worker_could_not_be_made() {
+    for (code, text, failure) in [
+        (
+            403,
+            "exceeded quota: small",
+            SpawnFailure::NoCapacity("exceeded quota: small".to_owned()),
+        ),
+        (
+            403,
+            "admission webhook denied",
+            SpawnFailure::Mistake("admission webhook denied".to_owned()),
+        ),
+    ] {
+        let mut bench = Bench::new();
+        bench.api.hook(move |call| {
+            let create = call.method == Method::POST && call.path == PODS && !call.is_dry_run();
+            create.then(|| status(code, "Forbidden", text))
+        });
+        bench.order(spawn(&[ONE]), None);
+        for _ in 0..5 {
+            bench.pass().await.unwrap();
+        }
+        assert_eq!(bench.told(), vec![Fact::SpawnFailed(key("blue"), ONE, failure)]);
+        assert_eq!(creates(&bench.api), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_refused_template_changes_nothing_that_runs_and_names_the_field() {
+    let mut bench = two_workers().await;
+    let good = bench.retold();
+    let mut bad = blue();
+    bad["metadata"]["generation"] = json!(1);
+    bad["spec"]["template"]["spec"]["containers"][0]["image"] = json!("web:2");
+    bench.api.put(&format!("{GROUPS}/blue"), bad);
+    bench.api.hook(|call| {
+        let bad = call.body["spec"]["containers"][0]["image"] == "web:2";
+        bad.then(|| {
+            let (code, mut body) = status(422, "Invalid", "invalid");
+            body["details"] =
+                json!({"causes": [{"field": "spec.containers[0].image", "message": "no such thing"}]});
+            (code, body)
+        })
+    });
+    let told = bench.sync();
+    assert_eq!(told.len(), 1);
+    bench.order(spawn(&[Birth(Term(1).number(3))]), Some(view()));
+    for _ in 0..5 {
+        bench.pass().await.unwrap();
+    }
+    let condition = condition(&bench.api, "TemplateInvalid").unwrap();
+    assert_eq!(condition["status"], "True");
+    assert_eq!(
+        condition["message"],
+        "spec.template.spec.containers[0].image: no such thing"
+    );
+    let dry_runs = bench
+        .api
+        .calls()
+        .into_iter()
+        .filter(super::fake::Call::is_dry_run)
+        .count();
+    assert_eq!(dry_runs, 2, "one per template");
+    let images: Vec<Value> = bench
+        .pods()
+        .iter()
+        .map(|pod| pod["spec"]["containers"][0]["image"].clone())
+        .collect();
+    assert_eq!(
+        images,
+        vec!["web:1"; 3],
+        "a worker that is needed is made from the last good template"
+    );
+    assert_eq!((good.len(), bench.retold().len()), (1, 1), "the verdict is told");
+    let spec = bench.context.world.lock().group_spec(&key("blue")).unwrap();
+    let pod = &bench.pods()[0]["metadata"]["annotations"]["elasticpool.dev/template-hash"];
+    assert_eq!(*pod, spec.template_hash, "no worker counts as outdated");
+}
+
+#[tokio::test]
+async fn a_webhook_without_dry_runs_leaves_the_verdict_to_the_first_create() {
+    let mut bench = Bench::new();
+    bench.api.hook(|call| {
+        call.is_dry_run()
+            .then(|| status(400, "BadRequest", "webhook does not support dry run"))
+    });
+    bench.order(spawn(&[ONE]), Some(view()));
+    bench.pass().await.unwrap();
+    bench.pass().await.unwrap();
+    assert_eq!(bench.pods().len(), 1);
+    assert_eq!(
+        condition(&bench.api, "TemplateInvalid").unwrap()["status"],
+        "False"
+    );
+}
+
+#[tokio::test]
+async fn the_budget_is_raised_before_a_pod_is_made_and_lowered_after_one_is_gone() {
+    let mut bench = two_workers().await;
+    let writes: Vec<String> = bench
+        .api
+        .writes()
+        .into_iter()
+        .filter(|call| call.path == PODS || call.path == BUDGET)
+        .map(|call| call.method.to_string())
+        .collect();
+    assert_eq!(writes, ["PATCH", "POST", "POST"]);
+    let least = |bench: &Bench| bench.api.get(BUDGET).unwrap()["spec"]["minAvailable"].clone();
+    assert_eq!(least(&bench), 1);
+    let uid = uid_of(&bench, ONE);
+    let shrunk = GroupView {
+        desired_workers: 1,
+        ..view()
+    };
+    bench.order(
+        Desired {
+            retire: vec![(ONE, uid)],
+            ..Desired::default()
+        },
+        Some(shrunk),
+    );
+    bench.pass().await.unwrap();
+    assert_eq!(least(&bench), 1, "the pod may still be there");
+    bench.sync();
+    bench.pass().await.unwrap();
+    assert_eq!(least(&bench), 0);
+}
+
+#[tokio::test]
+async fn a_released_worker_loses_the_budget_s_label_once() {
+    let mut bench = two_workers().await;
+    bench.order(
+        Desired {
+            released: vec![TWO],
+            ..Desired::default()
+        },
+        Some(view()),
+    );
+    bench.pass().await.unwrap();
+    bench.sync();
+    bench.pass().await.unwrap();
+    let labelled = bench
+        .pods()
+        .into_iter()
+        .filter(|pod| !pod["metadata"]["labels"]["elasticpool.dev/budget"].is_null());
+    assert_eq!(labelled.count(), 1);
+    let merges = bench
+        .api
+        .writes()
+        .into_iter()
+        .filter(|call| call.path.starts_with(PODS) && call.method == Method::PATCH);
+    assert_eq!(merges.count(), 1);
+}
+
+#[tokio::test]
+async fn each_decision_is_told_once_as_an_event() {
+    let mut bench = Bench::new();
+    let note = |at: u64, action: &str| DecisionNote {
+        at,
+        action: action.to_owned(),
+        because: "G1: no worker is below 0.8".to_owned(),
+        warning: at > 1,
+    };
+    let events = |bench: &Bench| bench.api.list("/apis/events.k8s.io/v1/namespaces/shop/events/");
+    let mut seen = GroupView {
+        decisions: vec![note(1, "Spawned")],
+        decisions_seen: 1,
+        ..view()
+    };
+    for _ in 0..3 {
+        bench.order(Desired::default(), Some(seen.clone()));
+        bench.pass().await.unwrap();
+    }
+    assert_eq!(events(&bench).len(), 1);
+    seen.decisions.insert(0, note(2, "WorkerRetired"));
+    seen.decisions_seen = 2;
+    bench.order(Desired::default(), Some(seen.clone()));
+    bench.pass().await.unwrap();
+    // Another controller of the same term tells the same decisions.
+    bench.blue = GroupMemory::default();
+    bench.pass().await.unwrap();
+    let events = events(&bench);
+    let types: Vec<(&str, &str)> = events
+        .iter()
+        .map(|event| (event["reason"].as_str().unwrap(), event["type"].as_str().unwrap()))
+        .collect();
+    assert_eq!(types.len(), 2);
+    assert!(types.contains(&("Spawned", "Normal")) && types.contains(&("WorkerRetired", "Warning")));
+    assert_eq!(events[0]["regarding"]["name"], "blue");
+}
+
+#[tokio::test]
+async fn who_does_not_lead_writes_nothing() {
+    let api = FakeApi::new();
+    api.put(&format!("{GROUPS}/blue"), blue());
+    let config = LeaderConfig::new("system", "default", "pod", "boot", "here:1");
+    let (_elector, follower) = Elector::new(api.client(), config, Clock::start());
+    assert!(!follower.valid(Duration::ZERO));
+    let mut bench = Bench::over(api, follower);
+    bench.sync();
+    bench.order(spawn(&[ONE]), Some(view()));
+    assert!(bench.pass().await.is_err());
+    assert!(bench.pool_pass().await.is_err());
+    assert_eq!(bench.api.writes(), vec![]);
+}
+
+#[tokio::test]
+async fn a_group_made_again_under_its_name_starts_from_nothing() {
+    let mut bench = two_workers().await;
+    bench.api.remove(&format!("{GROUPS}/blue"));
+    assert_eq!(bench.sync(), vec![Fact::GroupGone(key("blue"))]);
+    bench.api.put(&format!("{GROUPS}/blue"), blue());
+    let told = bench.sync();
+    assert!(matches!(told.as_slice(), [Fact::Group(_)]));
+    bench.order(spawn(&[Birth(Term(1).number(9))]), Some(view()));
+    bench.pass().await.unwrap();
+    assert_eq!(
+        bench.pods().len(),
+        3,
+        "the old group's pods are the garbage collector's"
+    );
+    assert_eq!(
+        bench.api.get(BUDGET).unwrap()["spec"]["minAvailable"],
+        1,
+        "they do not count either"
+    );
+}
+
+#[tokio::test]
+async fn a_group_of_another_class_is_not_ours() {
+    let api = FakeApi::new();
+    let mut other = blue();
+    other["spec"]["class"] = json!("other");
+    api.put(&format!("{GROUPS}/blue"), other);
+    let mut bench = Bench::over(api, super::leader::Leadership::permanent(Term(1)));
+    assert_eq!(bench.sync(), vec![Fact::Synced]);
+    bench.order(spawn(&[ONE]), Some(view()));
+    bench.pass().await.unwrap();
+    assert_eq!(bench.api.writes(), vec![]);
+}

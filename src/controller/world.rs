@@ -1,0 +1,160 @@
+//! The controller's copy of what it watches, and what it can be asked; it is fed by watch events alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::ResourceExt;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::pods;
+use super::shelf::Shelf;
+use crate::api::{Pool, PoolGroup, resolve};
+use crate::vehicle::{GroupSpec, ObjectKey};
+
+/// What is reconciled by itself.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Target {
+    /// A PoolGroup.
+    Group(ObjectKey),
+    /// A Pool, which need not exist while a group names it.
+    Pool(ObjectKey),
+}
+
+/// Targets that something happened to; each is in it once, however much happened.
+#[derive(Debug, Default)]
+pub(crate) struct Dirty {
+    targets: Mutex<BTreeSet<Target>>,
+    news: Notify,
+}
+
+impl Dirty {
+    pub(crate) fn mark(&self, target: Target) {
+        self.targets.lock().insert(target);
+        self.news.notify_one();
+    }
+
+    /// Waits until something is dirty.
+    pub(crate) async fn wait(&self) {
+        self.news.notified().await;
+    }
+
+    pub(crate) fn take(&self) -> BTreeSet<Target> {
+        std::mem::take(&mut *self.targets.lock())
+    }
+}
+
+/// The verdict over a group's template that counts for what the commander is told.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Judged {
+    /// Hash that the API server refused.
+    pub(crate) refused: Option<String>,
+    /// Hash that it took last.
+    pub(crate) taken: Option<String>,
+}
+
+/// Everything watched.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) class: String,
+    pub(crate) groups: Shelf<PoolGroup>,
+    pub(crate) pools: Shelf<Pool>,
+    pub(crate) workers: Shelf<Pod>,
+    pub(crate) gateways: Shelf<Pod>,
+    pub(crate) deployments: Shelf<Deployment>,
+    pub(crate) services: Shelf<Service>,
+    pub(crate) budgets: Shelf<PodDisruptionBudget>,
+    pub(crate) judged: BTreeMap<ObjectKey, Judged>,
+}
+
+impl World {
+    pub(crate) fn new(class: &str, scopes: &[Option<String>]) -> Self {
+        let scopes = || scopes.to_vec();
+        Self {
+            class: class.to_owned(),
+            groups: Shelf::new(scopes()),
+            pools: Shelf::new(scopes()),
+            workers: Shelf::new(scopes()),
+            gateways: Shelf::new(scopes()),
+            deployments: Shelf::new(scopes()),
+            services: Shelf::new(scopes()),
+            budgets: Shelf::new(scopes()),
+            judged: BTreeMap::new(),
+        }
+    }
+
+    /// True once the first full list of everything was told.
+    pub(crate) fn synced(&self) -> bool {
+        self.groups.synced()
+            && self.pools.synced()
+            && self.workers.synced()
+            && self.gateways.synced()
+            && self.deployments.synced()
+            && self.services.synced()
+            && self.budgets.synced()
+    }
+
+    /// A living group of this operator's class.
+    pub(crate) fn group(&self, key: &ObjectKey) -> Option<&Arc<PoolGroup>> {
+        self.groups.get(key).filter(|group| self.is_ours(group))
+    }
+
+    fn is_ours(&self, group: &PoolGroup) -> bool {
+        group.spec.class == self.class && group.metadata.deletion_timestamp.is_none()
+    }
+
+    /// The living groups of a pool, oldest first.
+    pub(crate) fn groups_of(&self, pool: &ObjectKey) -> Vec<&Arc<PoolGroup>> {
+        let all = self.groups.in_namespace(&pool.namespace).map(|(_, group)| group);
+        let mut groups: Vec<_> = all
+            .filter(|group| group.spec.pool == pool.name && self.is_ours(group))
+            .collect();
+        groups.sort_by_key(|group| (group.metadata.creation_timestamp.clone(), group.name_any()));
+        groups
+    }
+
+    /// The group that takes a pool's newcomers: the one that the Pool names, else the oldest.
+    pub(crate) fn default_group(&self, pool: &ObjectKey) -> Option<String> {
+        let groups = self.groups_of(pool);
+        let named = self
+            .pools
+            .get(pool)
+            .and_then(|pool| pool.spec.default_group.clone());
+        let named = named.filter(|named| groups.iter().any(|group| group.name_any() == *named));
+        named.or_else(|| groups.first().map(|group| group.name_any()))
+    }
+
+    /// What the commander is told of a group. A manifest that cannot be used tells nothing; a template that the
+    /// API server refused is told under the hash of the last good one, so that nobody is moved for it.
+    pub(crate) fn group_spec(&self, key: &ObjectKey) -> Option<GroupSpec> {
+        let group = self.group(key)?;
+        let pool = ObjectKey {
+            namespace: key.namespace.clone(),
+            name: group.spec.pool.clone(),
+        };
+        let default = self.default_group(&pool).as_deref() == Some(key.name.as_str());
+        let mut spec = resolve::group_spec(group, default).ok()?;
+        if let Some(Judged {
+            refused: Some(refused),
+            taken: Some(taken),
+        }) = self.judged.get(key)
+            && *refused == spec.template_hash
+        {
+            spec.template_hash.clone_from(taken);
+        }
+        Some(spec)
+    }
+
+    /// The pods of a group, terminating ones included.
+    pub(crate) fn workers_of<'a>(
+        &'a self,
+        key: &'a ObjectKey,
+        uid: &'a str,
+    ) -> impl Iterator<Item = &'a Arc<Pod>> {
+        let all = self.workers.in_namespace(&key.namespace).map(|(_, pod)| pod);
+        all.filter(move |pod| pods::group_uid_of(pod) == Some(uid) && pods::birth_of(pod).is_some())
+    }
+}
