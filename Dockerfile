@@ -7,13 +7,13 @@ COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/src/target \
     triple=$(rustc -vV | sed -n 's/^host: //p') \
     && RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --locked --target "$triple" --bin elastic-pool \
-    && mkdir -p /image/tmp /image/etc \
+    && mkdir -p /image/tmp /image/etc /image/usr/local/bin \
     && chmod 1777 /image/tmp \
-    && cp "target/$triple/release/elastic-pool" /image/elastic-pool \
+    && cp "target/$triple/release/elastic-pool" /image/usr/local/bin/elastic-pool \
     && printf 'root:x:0:0::/:\nnonroot:x:65532:65532::/:\n' > /image/etc/passwd \
     && printf 'hosts: files dns\n' > /image/etc/nsswitch.conf
 
 FROM scratch
 COPY --from=build /image /
 USER 65532:65532
-ENTRYPOINT ["/elastic-pool"]
+ENTRYPOINT ["/usr/local/bin/elastic-pool"]

@@ -179,21 +179,24 @@ impl Commander {
 
     /// G4: a spawn that says why it does not come up is shown at once, and given up at its timeout.
     fn spawn_hurt(&mut self, birth: Birth, failure: SpawnFailure) {
-        let Some(worker) = self.workers.get(&birth) else {
+        let Some(worker) = self.workers.get_mut(&birth) else {
             return;
         };
         let Some(group) = self.groups.get_mut(&worker.group) else {
             return;
         };
-        let nascent = matches!(
+        if !matches!(
             group.engine.get(birth).map(|view| view.state),
             Some(WorkerState::Nascent { .. })
-        );
-        if nascent && group.failure.as_ref() != Some(&failure) {
+        ) {
+            return;
+        }
+        // The kubelet's texts alternate and count up: one of them is told as a decision, the newest is the condition's.
+        if !std::mem::replace(&mut worker.hindered, true) {
             let (SpawnFailure::NoCapacity(text) | SpawnFailure::Mistake(text)) = &failure;
             group.note("SpawnHindered", format!("G4: {}: {text}", worker.name()), true);
-            group.failure = Some(failure);
         }
+        group.failure = Some(failure);
     }
 
     /// Routable: its pod is ready and its agent has announced; from then on only death or a drain changes it.

@@ -59,6 +59,8 @@ pub(super) struct Worker {
     pub(super) dead: bool,
     /// When this term asked for it; `None` for an adopted one.
     pub(super) asked_at: Option<Duration>,
+    /// It was said once why it does not come up (G4).
+    pub(super) hindered: bool,
     /// Somebody has lived there.
     pub(super) inhabited: bool,
     /// Readings refused by M2 in its last report.
@@ -88,6 +90,7 @@ impl Worker {
             failed_drains: 0,
             dead: false,
             asked_at: None,
+            hindered: false,
             inhabited: false,
             rejected: Vec::new(),
         }

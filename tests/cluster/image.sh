@@ -23,7 +23,7 @@ if [ -z "$binary" ]; then
 fi
 ! ldd "$binary" 2>/dev/null | grep -q '=>' || { echo "image: $binary is linked dynamically and would not start in an image without libraries" >&2; exit 1; }
 mkdir -p "$TARGET/image"
-python3 "$HERE/mkimage.py" "$NAME" "$TARGET/image/elastic-pool.tar.part" /elastic-pool "$binary=/elastic-pool"
+python3 "$HERE/mkimage.py" "$NAME" "$TARGET/image/elastic-pool.tar.part" /usr/local/bin/elastic-pool "$binary=/usr/local/bin/elastic-pool"
 mv "$TARGET/image/elastic-pool.tar.part" "$TARGET/image/elastic-pool.tar"
 ln -sfn "$(cd "$(dirname "$binary")" && pwd)" "$TARGET/image/bin"
 size=$(stat -c %s "$TARGET/image/elastic-pool.tar")
