@@ -82,17 +82,18 @@ impl Browser {
             .iter()
             .map(|(name, value)| format!("{name}={value}"))
             .collect();
-        let mut text = format!("{method} {path} HTTP/1.1\r\nhost: {}\r\n", self.host);
+        let mut lines = vec![
+            format!("{method} {path} HTTP/1.1"),
+            format!("host: {}", self.host),
+        ];
         if !cookies.is_empty() {
-            text += &format!("cookie: {}\r\n", cookies.join("; "));
+            lines.push(format!("cookie: {}", cookies.join("; ")));
         }
         if method == "POST" {
-            text += &format!(
-                "content-type: application/json\r\ncontent-length: {}\r\n",
-                body.len()
-            );
+            lines.push("content-type: application/json".to_owned());
+            lines.push(format!("content-length: {}", body.len()));
         }
-        (text + "\r\n" + body).into_bytes()
+        (lines.join("\r\n") + "\r\n\r\n" + body).into_bytes()
     }
 
     /// Sends a request and takes its answer; anything but 2xx is an error.

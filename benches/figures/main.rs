@@ -1,9 +1,10 @@
 //! Measures the shipped binary on the local vehicle and prints lines `figure NAME VALUE UNIT`; how each came about goes to standard error.
 //!
-//! `figures BINARY [PART]...` with the parts `moves`, `proxy`, `memory`; all of them when none is named. What the figures mean
+//! `figures BINARY [PART]...` with the parts `moves`, `proxy`, `memory`, `decision`; all of them when none is named. What the figures mean
 //! is said at each part. Every part has its time and ends with all that it started.
 
 mod browser;
+mod decision;
 mod memory;
 mod moves;
 mod process;
@@ -21,7 +22,7 @@ use stats::Histogram;
 
 /// A part that takes longer has failed.
 const LIMIT: Duration = Duration::from_secs(150);
-const PARTS: [&str; 3] = ["moves", "proxy", "memory"];
+const PARTS: [&str; 4] = ["moves", "proxy", "memory", "decision"];
 
 fn figure(name: &str, value: f64, unit: &str) {
     println!("figure {name} {value:.3} {unit}");
@@ -33,11 +34,11 @@ async fn main() -> anyhow::Result<ExitCode> {
     let binary = PathBuf::from(
         arguments
             .next()
-            .context("usage: figures BINARY [moves|proxy|memory]...")?,
+            .context("usage: figures BINARY [moves|proxy|memory|decision]...")?,
     );
     let mut parts: Vec<String> = arguments.collect();
     if let Some(unknown) = parts.iter().find(|part| !PARTS.contains(&part.as_str())) {
-        bail!("part {unknown}: expected moves, proxy or memory");
+        bail!("part {unknown}: expected moves, proxy, memory or decision");
     }
     if parts.is_empty() {
         parts = PARTS.map(str::to_owned).into();
@@ -52,7 +53,8 @@ async fn main() -> anyhow::Result<ExitCode> {
             match part.as_str() {
                 "moves" => moves::measure(&binary).await,
                 "proxy" => proxy::measure(&binary).await,
-                _ => memory::measure(&binary).await,
+                "memory" => memory::measure(&binary).await,
+                _ => decision::measure().await.map(|()| Histogram::default()),
             }
         };
         let result = match tokio::time::timeout(LIMIT, measured).await {
@@ -69,11 +71,11 @@ async fn main() -> anyhow::Result<ExitCode> {
         let took = clock.now().saturating_sub(began);
         eprintln!("{part}: took {} s, load {}", took.as_secs(), process::load());
     }
-    // From a report's arrival at the commander to the end of the actions that follow from it, over all parts.
+    // What the operators themselves say: without the report's way to the commander.
     if let Some(p99) = decisions.percentile_ms(99.0) {
-        figure("decision_latency_p99_ms", p99, "ms");
+        figure("decision_handling_p99_ms", p99, "ms");
         eprintln!(
-            "decision latency: {} reports, mean {:.3} ms",
+            "operators: {} reports handled, mean {:.3} ms",
             decisions.count(),
             decisions.mean_ms()
         );

@@ -10,12 +10,12 @@ use tokio::task::JoinSet;
 
 use crate::browser::Browser;
 use crate::figure;
-use crate::process::rss_mib;
+use crate::process::memory_mib;
 use crate::stats::Histogram;
 use crate::vehicle::Vehicle;
 
 const USERS: u64 = 500;
-const SETTLE: Duration = Duration::from_secs(60);
+const SETTLE: Duration = Duration::from_mins(1);
 /// Between two requests of a user.
 const THINK: Duration = Duration::from_secs(1);
 
@@ -45,11 +45,19 @@ async fn with(idle: &Vehicle, used: &Vehicle) -> anyhow::Result<Histogram> {
         () = tokio::time::sleep(SETTLE) => {}
         Some(ended) = users.join_next() => ended?.context("a user's request failed")?,
     }
-    let agent = |vehicle: &Vehicle| rss_mib(vehicle.workers()?.first().context("no worker")?.agent_pid);
-    figure("agent_rss_mib_idle", agent(idle)?, "MiB");
-    figure("agent_rss_mib_500_users", agent(used)?, "MiB");
-    figure("gateway_rss_mib_500_users", rss_mib(used.gateway_pid()?)?, "MiB");
-    figure("operator_rss_mib", rss_mib(used.pid())?, "MiB");
+    let agent = |vehicle: &Vehicle| anyhow::Ok(vehicle.workers()?.first().context("no worker")?.agent_pid);
+    for (name, pid) in [
+        ("agent_rss_mib_idle", agent(idle)?),
+        ("agent_rss_mib_500_users", agent(used)?),
+        ("gateway_rss_mib_500_users", used.gateway_pid()?),
+        ("operator_rss_mib", used.pid()),
+    ] {
+        figure(name, memory_mib(pid, "VmRSS")?, "MiB");
+        let own = memory_mib(pid, "RssAnon")?;
+        eprintln!(
+            "memory: {name}: {own:.1} MiB of it its own, the rest pages of the program, which all parts on a node share"
+        );
+    }
     let page = used.metrics().await?;
     Ok(Histogram::read(
         &page,

@@ -14,18 +14,20 @@ pub(crate) fn cpu_us(pid: u32) -> anyhow::Result<f64> {
     Ok(sum)
 }
 
-/// Resident memory of a process in MiB.
-pub(crate) fn rss_mib(pid: u32) -> anyhow::Result<f64> {
+/// Memory of a process, such as `VmRSS` (all that is resident) or `RssAnon` (its own, without the program's pages), in MiB.
+pub(crate) fn memory_mib(pid: u32, what: &str) -> anyhow::Result<f64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).context("read status")?;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(what)?.strip_prefix(':'));
     let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<f64>().ok());
-    Ok(kib.context("status has no VmRSS")? / 1024.0)
+    Ok(kib.with_context(|| format!("status has no {what}"))? / 1024.0)
 }
 
-/// Lets all threads of a process run on one core only.
-pub(crate) async fn pin(pid: u32, core: usize) -> anyhow::Result<()> {
+/// Lets all threads of a process run on these cores only, such as `1` or `0-1`.
+pub(crate) async fn pin(pid: u32, cores: &str) -> anyhow::Result<()> {
     let done = tokio::process::Command::new("taskset")
-        .args(["-a", "-c", "-p", &core.to_string(), &pid.to_string()])
+        .args(["-a", "-c", "-p", cores, &pid.to_string()])
         .output()
         .await
         .context("start taskset")?;

@@ -6,6 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use elastic_pool::clock::Clock;
@@ -21,6 +22,8 @@ const USERS: usize = 1000;
 const AT_ONCE: usize = 32;
 const REQUESTS: usize = 20_000;
 const ROUNDS: usize = 7;
+/// No further round is begun after this.
+const TIME: Duration = Duration::from_mins(1);
 
 /// A user with the request that he sends again and again.
 struct User {
@@ -43,17 +46,22 @@ async fn with(vehicle: &Vehicle) -> anyhow::Result<Histogram> {
     let mut users = log_in(vehicle).await?;
     // The first round warms connections and caches up.
     users = run(users, REQUESTS).await?;
+    let cores = cores();
+    let (rest, all) = (format!("1-{}", cores - 1), format!("0-{}", cores - 1));
     let (mut of_gateway, mut of_agent, mut rates) = (Vec::new(), Vec::new(), Vec::new());
     let clock = Clock::start();
     for _ in 0..ROUNDS {
+        if clock.now() > TIME {
+            break;
+        }
         for (alone, other, figures) in [
             (gateway, worker.agent_pid, &mut of_gateway),
             (worker.agent_pid, gateway, &mut of_agent),
         ] {
-            if cores() > 1 {
-                pin(alone, 0).await?;
+            if cores > 1 {
+                pin(alone, "0").await?;
                 for pid in others.into_iter().chain([other]) {
-                    pin(pid, 1).await?;
+                    pin(pid, &rest).await?;
                 }
             }
             let (used, began) = (cpu_us(alone)?, clock.now());
@@ -62,6 +70,8 @@ async fn with(vehicle: &Vehicle) -> anyhow::Result<Histogram> {
             rates.push(REQUESTS as f64 / clock.now().saturating_sub(began).as_secs_f64());
         }
     }
+    // What comes after this part, and what this process starts then, has all cores again.
+    pin(std::process::id(), &all).await?;
     for (name, figures) in [("gateway", &mut of_gateway), ("agent", &mut of_agent)] {
         let (median, spread) = median_and_spread(figures).context("no rounds")?;
         figure(&format!("{name}_cpu_us_per_request"), median, "us");
