@@ -150,6 +150,7 @@ const SPAWNS: &[f64] = &[1.0, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0, 40.0, 80.0, 160.0]
 
 impl Metrics {
     /// Registers every metric in a registry of its own.
+    #[expect(clippy::too_many_lines, reason = "a list")]
     pub fn new() -> Result<Self, prometheus::Error> {
         let r = Registry::new();
         let leader = IntGauge::with_opts(opts("leader", "1 while this operator leads"))?;

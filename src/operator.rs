@@ -145,10 +145,10 @@ pub async fn run(args: OperatorArgs, stop: CancellationToken) -> anyhow::Result<
         clock,
     };
     let elected = elector.run(stop.clone());
-    let led = lead.when_elected(leadership, stop.clone());
+    let leading = lead.when_elected(leadership, stop.clone());
     tokio::select! {
         ended = elected => ended.context("the election ended"),
-        ended = led => ended,
+        ended = leading => ended,
     }
 }
 

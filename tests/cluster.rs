@@ -1,4 +1,5 @@
 //! The tests on a real cluster, run as `tests/cluster/with.sh NAME cargo nextest run -E 'binary(cluster)'`; none of them makes or removes a cluster.
+#![allow(clippy::unwrap_used, reason = "a test that fails here says where")]
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -100,7 +101,7 @@ fn every_sample_is_accepted_whole() {
         let objects: String = text
             .split("---\n")
             .filter(|part| !part.contains("\nkind: Namespace\n"))
-            .map(|part| format!("---\n{}", in_namespace(part, &namespace.0)))
+            .map(|part| ["---\n".to_owned(), in_namespace(part, &namespace.0)].concat())
             .collect();
         run(
             "kubectl",

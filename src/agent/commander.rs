@@ -64,20 +64,16 @@ async fn follow(shared: &Arc<Shared>, mut link: Link<AgentMessage, AgentCommand>
                 command: Some(Command::Welcome(welcome)),
                 ..
             })) => {
-                match shared.welcomed(&welcome, &link.messages) {
-                    Some(number) => {
-                        stream = number;
-                        tracing::info!(term = welcome.term, birth = welcome.birth, "welcomed");
-                        shared.report_now.notify_one();
-                    }
-                    None => {
-                        // This one will not lead us; the link dials whoever the Service names.
-                        tracing::warn!(term = welcome.term, "a commander of a lower term is refused");
-                        shared.counters.commands_refused.add();
-                        stop.cancel();
-                        return;
-                    }
-                }
+                let Some(number) = shared.welcomed(&welcome, &link.messages) else {
+                    // This one will not lead us; the link dials whoever the Service names.
+                    tracing::warn!(term = welcome.term, "a commander of a lower term is refused");
+                    shared.counters.commands_refused.add();
+                    stop.cancel();
+                    return;
+                };
+                stream = number;
+                tracing::info!(term = welcome.term, birth = welcome.birth, "welcomed");
+                shared.report_now.notify_one();
             }
             Some(LinkEvent::Command(command)) if stream != 0 => take(shared, stream, command),
             Some(LinkEvent::Command(_)) => shared.counters.commands_refused.add(),
@@ -112,7 +108,6 @@ fn read(command: Option<Command>) -> Taken {
         return Taken::Unknown;
     };
     match command {
-        Command::Welcome(_) | Command::NotLeader(_) => Taken::Unknown,
         Command::Assign(assign) => {
             let clients = assign
                 .clients
@@ -170,7 +165,7 @@ fn read(command: Option<Command>) -> Taken {
                 kind: order.content_type,
             },
         ),
-        Command::Deposit(_) => Taken::Unknown,
+        Command::Deposit(_) | Command::Welcome(_) | Command::NotLeader(_) => Taken::Unknown,
         Command::Admission(admission) => Taken::Admission(admission.open),
         Command::State(_) => Taken::State,
     }

@@ -28,18 +28,19 @@ pub(crate) async fn tick(shared: Arc<Shared>, stop: CancellationToken) {
     let mut sequence = 0;
     let mut due = shared.now();
     loop {
-        // A Welcome may have shortened the interval since `due` was set.
-        let interval = shared.lock().orders.interval;
-        let wait = due.saturating_sub(shared.now()).min(interval);
+        let wait = due.saturating_sub(shared.now());
         let asked = tokio::select! {
             () = stop.cancelled() => return,
             () = shared.report_now.notified() => true,
             () = tokio::time::sleep(wait) => false,
         };
-        if !asked {
-            // A tick that came late moves the next one, so that two never come together.
-            due = due.max(shared.now().saturating_sub(wait)) + shared.lock().orders.interval;
-        }
+        let (now, interval) = (shared.now(), shared.lock().orders.interval);
+        // A tick that came late moves the next one; a Welcome may have shortened the wait for it.
+        due = if asked {
+            due.min(now + interval)
+        } else {
+            (due + interval).max(now + interval / 2)
+        };
         sweep(&shared);
         let answer = ask(&shared).await;
         sequence += 1;
@@ -106,14 +107,14 @@ fn sweep(shared: &Shared) {
     }
 }
 
-/// A number of the app, if it is possible (M2).
+/// A number of the app; an impossible one goes up as NaN, so that the commander drops, counts and names it (M2).
 fn reading(value: Option<&Value>, rejected: &Counter) -> Option<f64> {
     let value = value.filter(|value| !value.is_null())?;
     let number = value.as_f64().filter(|number| (0.0..=LARGEST).contains(number));
     if number.is_none() {
         rejected.add();
     }
-    number
+    number.or(Some(f64::NAN))
 }
 
 fn make(shared: &Shared, sequence: u64, answer: Option<&Value>) -> Report {
@@ -128,10 +129,18 @@ fn make(shared: &Shared, sequence: u64, answer: Option<&Value>) -> Report {
     let Some(answer) = answer else { return report };
     let rejected = &shared.counters.readings_rejected;
     let field = |path: &str| reading(answer.pointer(path), rejected);
-    report.users = field("/users");
+    // What the app counts wins, also when it is impossible (M2); what it does not count is ours.
+    let counted = |path: &str, own| {
+        if answer.pointer(path).is_some() {
+            field(path)
+        } else {
+            own
+        }
+    };
+    report.users = counted("/users", report.users);
     report.pages = field("/pages");
-    report.connections = field("/connections");
-    report.active_users = field("/active_users");
+    report.connections = counted("/connections", report.connections);
+    report.active_users = counted("/active_users", report.active_users);
     report.executor_busy = field("/executor/busy");
     report.executor_total = field("/executor/total");
     report.executor_queue_depth = field("/executor/queue_depth");
@@ -227,7 +236,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn an_impossible_reading_is_absent_and_counted() {
+    fn an_impossible_reading_is_no_number_and_counted() {
         let rejected = Counter::default();
         let read = |value: Value| reading(Some(&value), &rejected);
         assert_eq!(read(json!(0)), Some(0.0));
@@ -235,7 +244,7 @@ mod tests {
         assert_eq!(read(json!(null)), None);
         assert_eq!(rejected.get(), 0);
         for bad in [json!(-1), json!("NaN"), json!(1e300), json!([1]), json!(true)] {
-            assert_eq!(read(bad), None);
+            assert!(read(bad).is_some_and(f64::is_nan));
         }
         assert_eq!(rejected.get(), 5);
     }

@@ -178,7 +178,7 @@ pub(crate) async fn tunnel(
     drop(guard);
 }
 
-/// Runs both directions; one that broke takes the other with it, one that ended leaves the other its time.
+/// Runs both directions. What the app ended is over; a gateway that ended leaves the app its time to end too.
 async fn both(
     up: impl Future<Output = Stop>,
     down: impl Future<Output = Stop>,
@@ -190,8 +190,8 @@ async fn both(
             _ => (Some(stop), Some(down.await)),
         },
         stop = &mut down => match stop {
-            Stop::Broken => (None, Some(stop)),
-            _ => (Some(up.await), Some(stop)),
+            Stop::Cancelled | Stop::Torn => (Some(up.await), Some(stop)),
+            _ => (None, Some(stop)),
         },
     }
 }

@@ -297,9 +297,12 @@ async fn open<P: Peer>(config: &LinkConfig, address: &str, peer: &P) -> Result<O
     let _ = send.try_send(peer.hello());
     let mut request = Request::new(ReceiverStream::new(messages));
     request.metadata_mut().insert("authorization", bearer);
-    let receive = P::open(ChannelClient::new(channel), request)
-        .await
-        .map_err(|status| StreamEnd::Open(Box::new(status)))?;
+    let receive = P::open(
+        ChannelClient::new(channel).max_decoding_message_size(super::LARGEST_MESSAGE),
+        request,
+    )
+    .await
+    .map_err(|status| StreamEnd::Open(Box::new(status)))?;
     Ok(Opened { send, receive })
 }
 

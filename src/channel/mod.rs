@@ -12,6 +12,9 @@ pub mod proto {
 /// Version of the protocol that this build speaks.
 pub const PROTOCOL: u32 = 1;
 
+/// Largest message in bytes: a Hello or a Table of 100,000 users stays below it.
+pub const LARGEST_MESSAGE: usize = 32 << 20;
+
 /// Audience of the service account tokens that peers show.
 pub const AUDIENCE: &str = "elastic-pool";
 

@@ -13,22 +13,20 @@ use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::server::TcpIncoming;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::proto::channel_server::{Channel, ChannelServer};
 use super::proto::{
     AgentCommand, AgentHello, AgentMessage, GatewayCommand, GatewayHello, GatewayMessage, NotLeader,
     agent_command, agent_message, gateway_command, gateway_message,
 };
-use super::{LeaderState, PROTOCOL};
+use super::{LARGEST_MESSAGE, LeaderState, PROTOCOL};
 
 const KEEPALIVE: Duration = Duration::from_secs(2);
 /// A peer that opens a stream says Hello within this.
 const HELLO_LIMIT: Duration = Duration::from_secs(5);
 /// Commands that may wait for one peer; a peer that lets more pile up is cut and dials anew.
 const QUEUE: usize = 4096;
-/// Largest message: a Hello of 100,000 users stays below it.
-const LARGEST_MESSAGE: usize = 32 << 20;
 
 /// Who a peer is, by its token and not by its message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,6 +103,7 @@ pub struct Server {
     events: mpsc::Sender<ChannelEvent>,
     next_connection: Arc<AtomicU64>,
     higher_term: Arc<dyn Fn(Term) + Send + Sync>,
+    refused: Arc<dyn Fn(&'static str) + Send + Sync>,
 }
 
 type Commands<C> = Pin<Box<dyn Stream<Item = Result<C, Status>> + Send>>;
@@ -122,6 +121,7 @@ impl Server {
             events,
             next_connection: Arc::new(AtomicU64::new(1)),
             higher_term: Arc::new(|_| {}),
+            refused: Arc::new(|_| {}),
         }
     }
 
@@ -130,6 +130,22 @@ impl Server {
     pub fn on_higher_term(mut self, raise: impl Fn(Term) + Send + Sync + 'static) -> Self {
         self.higher_term = Arc::new(raise);
         self
+    }
+
+    /// Calls `count` with the reason whenever a peer is not let onto the channel.
+    #[must_use]
+    pub fn on_refused(mut self, count: impl Fn(&'static str) + Send + Sync + 'static) -> Self {
+        self.refused = Arc::new(count);
+        self
+    }
+
+    fn check_hello(&self, identity: &PeerIdentity, protocol: u32, pod_uid: &str) -> Result<(), Status> {
+        check_hello(identity, protocol, pod_uid).inspect_err(|status| {
+            (self.refused)(match status.code() {
+                Code::PermissionDenied => "other_pod",
+                _ => "protocol",
+            });
+        })
     }
 
     /// A peer that knows a higher term is not served in this one.
@@ -169,13 +185,22 @@ impl Server {
             .get("authorization")
             .and_then(|value| value.to_str().ok())
             .and_then(|value| value.strip_prefix("Bearer "))
-            .ok_or_else(|| Status::unauthenticated("no bearer token"))?;
+            .ok_or_else(|| {
+                (self.refused)("no_token");
+                Status::unauthenticated("no bearer token")
+            })?;
         self.authenticator
             .authenticate(token)
             .await
             .map_err(|error| match error {
-                AuthError::Refused => Status::unauthenticated("token refused"),
-                AuthError::Unavailable(why) => Status::unavailable(why),
+                AuthError::Refused => {
+                    (self.refused)("token");
+                    Status::unauthenticated("token refused")
+                }
+                AuthError::Unavailable(why) => {
+                    (self.refused)("unreviewed");
+                    Status::unavailable(why)
+                }
             })
     }
 
@@ -271,7 +296,7 @@ impl Channel for Server {
         let Some(agent_message::Message::Hello(hello)) = first(&mut messages).await?.message else {
             return Err(Status::invalid_argument("the first message is not Hello"));
         };
-        check_hello(&identity, hello.protocol, &hello.pod_uid)?;
+        self.check_hello(&identity, hello.protocol, &hello.pod_uid)?;
         self.check_term(hello.term_seen)?;
         let connection = self.connection();
         let (sender, response) = commands();
@@ -303,7 +328,7 @@ impl Channel for Server {
         let Some(gateway_message::Message::Hello(hello)) = first(&mut messages).await?.message else {
             return Err(Status::invalid_argument("the first message is not Hello"));
         };
-        check_hello(&identity, hello.protocol, &hello.pod_uid)?;
+        self.check_hello(&identity, hello.protocol, &hello.pod_uid)?;
         self.check_term(hello.term_seen)?;
         let connection = self.connection();
         let (sender, response) = commands();

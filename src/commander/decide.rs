@@ -196,7 +196,7 @@ impl Commander {
                 kind,
                 since,
                 progress,
-            })
+            });
         });
         self.tell_agent(
             birth,

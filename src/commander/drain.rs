@@ -68,7 +68,7 @@ impl Commander {
             let room = (group.spec.parallelism as usize).saturating_sub(self.operations.running(birth));
             let pool = group.spec.pool.clone();
             for user in self.next_users(&pool, birth).into_iter().take(room) {
-                if !self.move_away(&key, &pool, birth, user) {
+                if !self.move_away(&key, &pool, birth, &user) {
                     break;
                 }
             }
@@ -99,7 +99,7 @@ impl Commander {
     }
 
     /// Starts one move to the target that C6 chooses; false when there is none.
-    fn move_away(&mut self, group: &ObjectKey, pool: &ObjectKey, birth: Birth, user: UserId) -> bool {
+    fn move_away(&mut self, group: &ObjectKey, pool: &ObjectKey, birth: Birth, user: &UserId) -> bool {
         let (Some(state), Some(group)) = (self.drains.get_mut(&birth), self.groups.get(group)) else {
             return false;
         };
@@ -112,7 +112,7 @@ impl Commander {
         let mut operation = Operation::new(pool.clone(), user.clone(), birth, target, Kind::Move);
         operation.share = Some(share);
         self.operations.enqueue(operation);
-        self.start_ready(pool, &user);
+        self.start_ready(pool, user);
         true
     }
 
@@ -135,8 +135,10 @@ impl Commander {
             .collect();
         for (birth, kind) in drains {
             let progress = self.drain_progress(key, birth, kind);
+            let left = self.groups.get(key).map(|group| self.users_on(group, birth));
             if let Some(group) = self.groups.get_mut(key) {
                 group.engine.update(birth, |view| {
+                    view.users = left.unwrap_or_default();
                     if let WorkerState::Draining(drain) = &mut view.state {
                         drain.progress = progress;
                     }
@@ -158,7 +160,7 @@ impl Commander {
             return DrainProgress::Empty;
         }
         let stuck = |user: &UserId| {
-            self.operations.is_paused(&(pool.clone(), user.clone()), self.now)
+            self.operations.is_stuck(&(pool.clone(), user.clone()), self.now)
                 && !self.operations.is_busy(pool, user)
         };
         if surface.count(birth) > 0 && surface.of_worker(birth).all(stuck) {

@@ -25,7 +25,7 @@ impl Commander {
         &mut self,
         connection: ConnectionId,
         identity: &PeerIdentity,
-        hello: GatewayHello,
+        hello: &GatewayHello,
         commands: mpsc::Sender<GatewayCommand>,
     ) {
         let key = ObjectKey {
@@ -40,7 +40,7 @@ impl Commander {
             return;
         }
         self.publish_tables();
-        self.gateway_claims(&key, &hello);
+        self.gateway_claims(&key, hello);
         self.last_gateway += 1;
         let fresh = GatewayId(self.last_gateway);
         let hold = self.hold_timeout(&key);
@@ -100,7 +100,7 @@ impl Commander {
             gateway_message::Message::Hello(_) => {}
             gateway_message::Message::Place(place) => self.place(&key, connection, &place),
             gateway_message::Message::LookUp(question) => self.look_up(&key, connection, &question),
-            gateway_message::Message::Held(held) => self.held(&key, connection, &held),
+            gateway_message::Message::Held(held) => self.held(&key, connection, held),
             gateway_message::Message::Quiet(quiet) => self.quiet(&key, &quiet),
             gateway_message::Message::Totals(totals) => self.totals(&key, connection, &totals),
         }

@@ -18,7 +18,7 @@ impl Commander {
         &mut self,
         connection: ConnectionId,
         identity: &PeerIdentity,
-        hello: AgentHello,
+        hello: &AgentHello,
         commands: mpsc::Sender<AgentCommand>,
     ) {
         let known = self.by_uid.get(&identity.pod_uid).copied();
@@ -35,7 +35,7 @@ impl Commander {
         {
             return;
         }
-        let restarted = self.app_restarted(birth, &hello);
+        let restarted = self.app_restarted(birth, hello);
         let now = self.now;
         let Some(worker) = self.workers.get_mut(&birth) else {
             return;
@@ -63,7 +63,7 @@ impl Commander {
         }
         self.welcome_again(birth);
         self.learn_capabilities(birth);
-        self.claims(birth, &hello);
+        self.claims(birth, hello);
         self.agent_returned(birth);
         self.try_routable(birth);
     }
@@ -200,6 +200,7 @@ impl Commander {
         if present && !busy {
             pool.surface.remove(&user);
             pool.user_sums.remove(&user);
+            self.operations.clear_pause(&(key, user));
             self.refresh(birth);
         }
     }

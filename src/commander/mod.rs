@@ -147,7 +147,7 @@ impl Commander {
                 hello,
                 commands,
             } => {
-                self.agent_up(connection, &identity, *hello, commands);
+                self.agent_up(connection, &identity, &hello, commands);
             }
             ChannelEvent::Agent(connection, message) => self.agent_said(connection, *message),
             ChannelEvent::GatewayUp {
@@ -156,7 +156,7 @@ impl Commander {
                 hello,
                 commands,
             } => {
-                self.gateway_up(connection, &identity, *hello, commands);
+                self.gateway_up(connection, &identity, &hello, commands);
             }
             ChannelEvent::Gateway(connection, message) => self.gateway_said(connection, *message),
             ChannelEvent::Down(connection) => self.connection_down(connection),
@@ -166,6 +166,7 @@ impl Commander {
     fn on_tick(&mut self) {
         self.expire_reports();
         self.bury_silent();
+        self.release_restarts();
         self.tick_operations();
         self.fill_drains();
         let now = self.now;

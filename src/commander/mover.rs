@@ -10,6 +10,7 @@ use elastic_pool_engine::moves::{
 };
 
 use super::operation::{Active, Operation, Subject, Told};
+use super::worker::Worker;
 use super::{Commander, pool};
 use crate::channel::proto::{
     self, Activate, Assign, Cancel, Discard, Fetch, Forget, Hold, Ownership, Route, Snapshot, Thaw,
@@ -24,7 +25,7 @@ impl Commander {
         let subject = (pool.clone(), user.clone());
         while let Some(operation) = self.operations.next(&subject) {
             if let Some(operation) = self.still_wanted(operation) {
-                self.start(subject, operation);
+                self.start(&subject, operation);
                 return;
             }
         }
@@ -38,11 +39,7 @@ impl Commander {
             .surface
             .get(&operation.user)
             .map(|resident| resident.owner)?;
-        let connected = |birth: Birth| {
-            self.workers
-                .get(&birth)
-                .is_some_and(|worker| worker.is_connected())
-        };
+        let connected = |birth: Birth| self.workers.get(&birth).is_some_and(Worker::is_connected);
         match operation.kind {
             Kind::Move => {
                 let open = self.view_of(operation.target) == Some(WorkerState::Routable);
@@ -69,7 +66,7 @@ impl Commander {
         }
     }
 
-    fn start(&mut self, subject: Subject, operation: Operation) {
+    fn start(&mut self, subject: &Subject, operation: Operation) {
         let id = self.next_epoch();
         let back = self.next_epoch();
         let timeouts = self.timeouts(operation.source);
@@ -126,31 +123,31 @@ impl Commander {
                 .saturating_sub(std::mem::replace(&mut active.step_since, self.now));
             self.metrics.move_step(before, took.as_secs_f64());
         }
-        self.perform(subject.clone(), effects);
+        self.perform(subject, effects);
     }
 
     /// Carries out effects in their order; an effect may raise an event of its own.
-    fn perform(&mut self, subject: Subject, effects: Vec<Effect>) {
+    fn perform(&mut self, subject: &Subject, effects: Vec<Effect>) {
         let mut queue: VecDeque<Effect> = effects.into();
         while let Some(effect) = queue.pop_front() {
-            let Some(active) = self.operations.active.get(&subject) else {
+            let Some(active) = self.operations.active.get(subject) else {
                 return;
             };
             let (state, operation) = (active.state.clone(), active.operation.clone());
             match effect {
                 Effect::Hold(gateway) => {
-                    if !self.hold(&subject, &operation, state.id, gateway) {
+                    if !self.hold(subject, &operation, state.id, gateway) {
                         let (next, more) = moves::step(state, Event::GatewayGone(gateway), self.now);
-                        if let Some(active) = self.operations.active.get_mut(&subject) {
+                        if let Some(active) = self.operations.active.get_mut(subject) {
                             active.state = next;
                         }
                         queue.extend(more);
                     }
                 }
-                Effect::Route => self.route(&subject, &operation, &state),
+                Effect::Route => self.route(subject, &operation, &state),
                 Effect::Cancel(back) => self.cancel(&operation, &state, back),
-                Effect::Finish(outcome) => self.finish(&subject, outcome),
-                command => self.command(&subject, &operation, &state, command),
+                Effect::Finish(outcome) => self.finish(subject, outcome),
+                command => self.command(subject, &operation, &state, command),
             }
         }
     }
@@ -347,7 +344,8 @@ impl Commander {
                 tracing::info!(pool = %subject.0, source = %state.source, target = %state.target, cause = cause.code(),
                     "a move did not happen");
                 self.take_back_share(&operation);
-                self.operations.pause(subject, self.now);
+                self.operations
+                    .pause(subject, cause == Cause::Nack(Nack::NotHere), self.now);
             }
             Outcome::Lost(cause) => self.lost(subject, &operation, &state, cause),
         }
@@ -386,7 +384,7 @@ impl Commander {
     }
 
     /// A gateway flagged the user of this move.
-    pub(super) fn held(&mut self, key: &ObjectKey, connection: ConnectionId, held: &proto::Held) {
+    pub(super) fn held(&mut self, key: &ObjectKey, connection: ConnectionId, held: proto::Held) {
         let Some(id) = self
             .pools
             .get(key)
@@ -489,7 +487,7 @@ impl Commander {
         for operation in self.operations.overdue_answers(now) {
             let subject = (operation.pool.clone(), operation.user.clone());
             if operation.kind == Kind::Move {
-                self.operations.pause(&subject, now);
+                self.operations.pause(&subject, false, now);
             } else {
                 self.operations.enqueue(operation);
                 self.start_ready(&subject.0, &subject.1);

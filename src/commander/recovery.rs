@@ -174,7 +174,7 @@ impl Commander {
         );
         let known = subjects.len();
         for user in subjects {
-            self.judge((key.clone(), user));
+            self.judge(&(key.clone(), user));
         }
         if let Some(pool) = self.pools.get_mut(key) {
             pool.live = true;
@@ -186,15 +186,15 @@ impl Commander {
     }
 
     /// Judges one user and does what follows.
-    fn judge(&mut self, subject: Subject) {
+    fn judge(&mut self, subject: &Subject) {
         let claims: Vec<judge::Claim> = self
             .recovery
             .claims
-            .remove(&subject)
+            .remove(subject)
             .map(|claims| claims.into_values().collect())
             .unwrap_or_default();
-        let table = self.recovery.tables.remove(&subject);
-        let clients = self.recovery.clients.remove(&subject).unwrap_or_default();
+        let table = self.recovery.tables.remove(subject);
+        let clients = self.recovery.clients.remove(subject).unwrap_or_default();
         let heard = Heard {
             claims,
             gateways_saw: table.map(|(epoch, _)| epoch),
@@ -208,7 +208,7 @@ impl Commander {
         if heard.claims.is_empty() {
             // Nobody spoke of him: he lives where a table says, if that worker is only silent.
             if let Some((epoch, birth)) = table.filter(|(_, birth)| unheard(*birth)) {
-                self.take(&subject, birth, epoch);
+                self.take(subject, birth, epoch);
             } else if table.is_some() {
                 self.metrics.users_lost("worker_died", 1);
             }
@@ -218,7 +218,7 @@ impl Commander {
                 tracing::error!(pool = %subject.0, user = %subject.1, "two owners were heard: the higher epoch wins");
                 self.metrics.moved("two_owners");
             }
-            self.enact(&subject, &verdict);
+            self.enact(subject, &verdict);
         }
         if let Some(pool) = self.pools.get_mut(&subject.0) {
             for client in clients {

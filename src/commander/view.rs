@@ -196,7 +196,7 @@ impl Commander {
         }
     }
 
-    fn users_on(&self, group: &GroupState, birth: elastic_pool_engine::ids::Birth) -> usize {
+    pub(super) fn users_on(&self, group: &GroupState, birth: elastic_pool_engine::ids::Birth) -> usize {
         self.pools
             .get(&group.spec.pool)
             .map_or(0, |pool| pool.surface.count(birth))
@@ -241,71 +241,17 @@ impl Commander {
 
     fn conditions(&self, group: &GroupState) -> Vec<ConditionView> {
         let has = |wanted: fn(&Condition) -> bool| group.conditions.iter().any(wanted);
-        let stale: Vec<&str> = group
-            .engine
-            .stale()
-            .map(|birth| group.engine.name(birth))
-            .collect();
-        let odd: Vec<String> = group
-            .engine
-            .workers()
-            .filter_map(|view| self.workers.get(&view.birth))
-            .filter(|worker| !worker.rejected.is_empty())
-            .map(|worker| format!("{}: {}", worker.name(), worker.rejected.join(", ")))
-            .collect();
-        let placeable = group.engine.placeable_count();
-        let min = group.policy.min;
-        let capacity = matches!(group.failure, Some(SpawnFailure::NoCapacity(_)));
-        let mistake = matches!(group.failure, Some(SpawnFailure::Mistake(_)));
-        let failure = match &group.failure {
-            Some(SpawnFailure::NoCapacity(text) | SpawnFailure::Mistake(text)) => text.clone(),
-            None => String::new(),
-        };
-        let fresh = if !stale.is_empty() {
-            condition(
-                "ReportsFresh",
-                false,
-                "Stale",
-                format!("no usable report from {}", first_few(&stale)),
-            )
-        } else if !odd.is_empty() {
-            let odd: Vec<&str> = odd.iter().map(String::as_str).collect();
-            condition(
-                "ReportsFresh",
-                false,
-                "ImpossibleReadings",
-                format!("ignored: {}", first_few(&odd)),
-            )
-        } else {
-            condition("ReportsFresh", true, "Fresh", "every worker reports".to_owned())
-        };
-        let ready = if placeable == 0 {
-            condition(
-                "Ready",
-                false,
-                "NoRoutableWorker",
-                format!("nobody is routable, min is {min}"),
-            )
-        } else if placeable < min {
-            condition(
-                "Ready",
-                false,
-                "BelowMin",
-                format!("{placeable} of at least {min} workers are routable"),
-            )
-        } else {
-            condition("Ready", true, "Serving", "the group serves".to_owned())
-        };
         let nascent = group
             .engine
             .in_flight(group.policy.spawn_timeout, self.now)
             .count();
-        let moves = group.spec.live_moves && group.policy.moves == elastic_pool_engine::MoveMode::Drain;
+        let unmovable = group.spec.live_moves && group.policy.moves == elastic_pool_engine::MoveMode::Drain;
         let limited = has(|c| matches!(c, Condition::ScalingLimited));
         let above = has(|c| matches!(c, Condition::AboveMax));
+        let (pending, degraded) = failure(group);
         vec![
-            ready,
-            fresh,
+            ready(group),
+            self.reports_fresh(group),
             either(
                 "Progressing",
                 nascent > 0,
@@ -326,35 +272,84 @@ impl Commander {
             ),
             either(
                 "MovesUnsupported",
-                moves,
+                unmovable,
                 (
                     "NoSnapshot",
                     "the app hands out no users: workers are drained by waiting",
                 ),
                 ("Supported", "users can be moved as declared"),
             ),
-            condition(
-                "CapacityPending",
-                capacity,
-                if capacity { "NoCapacity" } else { "None" },
-                if capacity {
-                    failure.clone()
-                } else {
-                    "nothing waits for capacity".to_owned()
-                },
-            ),
-            condition(
-                "Degraded",
-                mistake,
-                if mistake { "SpawnFailed" } else { "Healthy" },
-                if mistake {
-                    failure
-                } else {
-                    "workers start".to_owned()
-                },
-            ),
+            pending,
+            degraded,
         ]
     }
+
+    fn reports_fresh(&self, group: &GroupState) -> ConditionView {
+        let stale: Vec<&str> = group
+            .engine
+            .stale()
+            .map(|birth| group.engine.name(birth))
+            .collect();
+        if !stale.is_empty() {
+            let text = format!("no usable report from {}", first_few(&stale));
+            return condition("ReportsFresh", false, "Stale", text);
+        }
+        let workers = group
+            .engine
+            .workers()
+            .filter_map(|view| self.workers.get(&view.birth));
+        let odd: Vec<String> = workers
+            .filter(|worker| !worker.rejected.is_empty())
+            .map(|worker| format!("{}: {}", worker.name(), worker.rejected.join(", ")))
+            .collect();
+        if odd.is_empty() {
+            return condition("ReportsFresh", true, "Fresh", "every worker reports".to_owned());
+        }
+        let odd: Vec<&str> = odd.iter().map(String::as_str).collect();
+        condition(
+            "ReportsFresh",
+            false,
+            "ImpossibleReadings",
+            format!("ignored: {}", first_few(&odd)),
+        )
+    }
+}
+
+fn ready(group: &GroupState) -> ConditionView {
+    let (placeable, min) = (group.engine.placeable_count(), group.policy.min);
+    if placeable == 0 {
+        condition(
+            "Ready",
+            false,
+            "NoRoutableWorker",
+            format!("nobody is routable, min is {min}"),
+        )
+    } else if placeable < min {
+        let text = format!("{placeable} of at least {min} workers are routable");
+        condition("Ready", false, "BelowMin", text)
+    } else {
+        condition("Ready", true, "Serving", "the group serves".to_owned())
+    }
+}
+
+/// G4: no capacity apart from a mistake.
+fn failure(group: &GroupState) -> (ConditionView, ConditionView) {
+    let (pending, mistake) = match &group.failure {
+        Some(SpawnFailure::NoCapacity(text)) => (Some(text.clone()), None),
+        Some(SpawnFailure::Mistake(text)) => (None, Some(text.clone())),
+        None => (None, None),
+    };
+    let quiet = |kind, reason, text: &str| condition(kind, false, reason, text.to_owned());
+    (
+        pending.map_or_else(
+            || quiet("CapacityPending", "None", "nothing waits for capacity"),
+            |text| condition("CapacityPending", true, "NoCapacity", text),
+        ),
+        mistake.map_or_else(
+            || quiet("Degraded", "Healthy", "workers start"),
+            |text| condition("Degraded", true, "SpawnFailed", text),
+        ),
+    )
 }
 
 fn condition(kind: &str, status: bool, reason: &str, message: String) -> ConditionView {

@@ -241,3 +241,6 @@ mod pool_tests;
 #[cfg(test)]
 #[path = "run_tests.rs"]
 mod run_tests;
+#[cfg(test)]
+#[path = "template_tests.rs"]
+mod template_tests;

@@ -258,7 +258,19 @@ impl Observer {
         if let Some(pool) = after.or(before) {
             facts.extend(self.pool_facts(&pool));
         }
+        // Its pods may have been seen before it: only now is it known whose they are.
+        for pod in self.pods_of(key) {
+            facts.extend(self.worker_facts(&pod));
+        }
         facts
+    }
+
+    fn pods_of(&self, group: &ObjectKey) -> Vec<ObjectKey> {
+        let world = self.world.lock();
+        let all = world.workers.in_namespace(&group.namespace);
+        all.filter(|(_, pod)| pods::group_of(pod).as_ref() == Some(group))
+            .map(|(key, _)| key.clone())
+            .collect()
     }
 
     fn mark_group(&self, key: &ObjectKey) {
@@ -315,7 +327,14 @@ impl Observer {
 
     /// News of one worker's pod.
     fn worker_facts(&mut self, key: &ObjectKey) -> Vec<Fact> {
-        let pod = self.world.lock().workers.get(key).cloned();
+        let pod = {
+            let world = self.world.lock();
+            world
+                .workers
+                .get(key)
+                .filter(|pod| !world.is_foreign(pod))
+                .cloned()
+        };
         let fact = pod.as_deref().and_then(pods::worker_fact).filter(|fact| {
             let first = self.births.get(&fact.birth).is_none_or(|first| first == key);
             if !first {

@@ -148,6 +148,14 @@ impl World {
         Some(spec)
     }
 
+    /// True for a worker whose group another operator serves: births are unique within one class only. The pods of
+    /// a group that is gone count as ours.
+    pub(crate) fn is_foreign(&self, pod: &Pod) -> bool {
+        let group = pods::group_of(pod).and_then(|key| self.groups.get(&key));
+        let group = group.filter(|group| group.uid().as_deref() == pods::group_uid_of(pod));
+        group.is_some_and(|group| group.spec.class != self.class)
+    }
+
     /// The pods of a group, terminating ones included.
     pub(crate) fn workers_of<'a>(
         &'a self,

@@ -91,8 +91,12 @@ pub struct GatewayArgs {
     pub drain_timeout: Duration,
 }
 
+/// A duration as in a manifest; a bare number is seconds.
 fn duration(text: &str) -> Result<Duration, String> {
-    let parsed = DurationText::from(text).parse();
+    let seconds = text
+        .parse::<u32>()
+        .map(|seconds| Duration::from_secs(seconds.into()));
+    let parsed = seconds.ok().or_else(|| DurationText::from(text).parse());
     parsed.ok_or_else(|| format!("`{text}` is no duration such as 5s or 1m30s"))
 }
 

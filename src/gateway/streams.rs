@@ -73,7 +73,7 @@ impl Streams {
             code: AtomicU16::new(SERVICE_RESTART),
         });
         self.clients.change(&client, |clients| {
-            clients.entry(client).or_default().push(Arc::clone(&stream))
+            clients.entry(client).or_default().push(Arc::clone(&stream));
         });
         self.open.fetch_add(1, Relaxed);
         Registered {
@@ -100,7 +100,9 @@ impl Streams {
         if self.count() == 0 {
             return;
         }
-        clients.iter().for_each(|client| self.close_client(client));
+        for client in clients {
+            self.close_client(client);
+        }
         self.clients.each(|_, streams| {
             for stream in streams.iter().filter(|stream| stream.user.as_ref() == Some(user)) {
                 stream.end(SERVICE_RESTART);
@@ -110,7 +112,10 @@ impl Streams {
 
     /// Ends everything.
     pub(crate) fn close_all(&self, code: u16) {
-        self.clients
-            .each(|_, streams| streams.iter().for_each(|stream| stream.end(code)));
+        self.clients.each(|_, streams| {
+            for stream in streams {
+                stream.end(code);
+            }
+        });
     }
 }

@@ -243,7 +243,9 @@ impl Table {
 
     fn drop_unconfirmed(&self) {
         let gone = std::mem::take(&mut *self.unconfirmed.lock());
-        gone.users.iter().for_each(|user| self.forget(user));
+        for user in &gone.users {
+            self.forget(user);
+        }
         if gone.workers.is_empty() {
             return;
         }
@@ -279,11 +281,10 @@ impl Table {
             } else {
                 Upstream::new(worker, &self.pool_key, self.clocks.worker(birth)).map(Arc::new)
             };
-            match upstream {
-                Some(upstream) => drop(next.workers.insert(birth, upstream)),
-                None => {
-                    tracing::warn!(%birth, address = %worker.address, "worker left out: its address is not IP:port")
-                }
+            if let Some(upstream) = upstream {
+                next.workers.insert(birth, upstream);
+            } else {
+                tracing::warn!(%birth, address = %worker.address, "worker left out: its address is not IP:port");
             }
         }
         for birth in &table.dead {
@@ -398,7 +399,9 @@ impl Table {
                 swept.push(user.clone());
             }
         });
-        swept.iter().for_each(|user| self.forget(user));
+        for user in &swept {
+            self.forget(user);
+        }
     }
 }
 

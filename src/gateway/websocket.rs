@@ -37,9 +37,9 @@ impl Frames {
         while at < bytes.len() && !(stop && self.at_boundary()) {
             if self.payload > 0 {
                 let left = u64::try_from(bytes.len() - at).unwrap_or(u64::MAX);
-                let step = self.payload.min(left);
-                self.payload -= step;
-                at += usize::try_from(step).unwrap_or(bytes.len() - at);
+                let part = self.payload.min(left);
+                self.payload -= part;
+                at += usize::try_from(part).unwrap_or(bytes.len() - at);
             } else {
                 self.header[self.have] = bytes[at];
                 self.have += 1;

@@ -28,6 +28,7 @@ impl std::fmt::Display for ObjectKey {
 
 /// What the commander knows of a group's manifest: [`crate::api`] types with every default resolved.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "a manifest's switches")]
 pub struct GroupSpec {
     /// The group's namespace and name.
     pub key: ObjectKey,
@@ -111,6 +112,7 @@ pub enum SpawnFailure {
 
 /// What is known of one worker's pod or process.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts of one pod")]
 pub struct WorkerFact {
     /// Birth number, from the pod's label.
     pub birth: Birth,
