@@ -10,8 +10,9 @@ use futures::future::BoxFuture;
 use futures::{Stream, StreamExt as _};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
-use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
+use tonic::transport::server::TcpIncoming;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::proto::channel_server::{Channel, ChannelServer};
@@ -167,12 +168,14 @@ impl Server {
         listener: TcpListener,
         stop: CancellationToken,
     ) -> Result<(), tonic::transport::Error> {
+        // The builder's own tcp_nodelay does not reach connections of a listener that is handed in; with Nagle's
+        // algorithm a command behind another waits for the peer's delayed acknowledgement, 40 ms.
+        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
         tonic::transport::Server::builder()
             .http2_keepalive_interval(Some(KEEPALIVE))
             .http2_keepalive_timeout(Some(KEEPALIVE))
-            .tcp_nodelay(true)
             .add_service(ChannelServer::new(self).max_decoding_message_size(LARGEST_MESSAGE))
-            .serve_with_incoming_shutdown(TcpListenerStream::new(listener), stop.cancelled_owned())
+            .serve_with_incoming_shutdown(incoming, stop.cancelled_owned())
             .await
     }
 

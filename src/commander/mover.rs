@@ -90,6 +90,7 @@ impl Commander {
                 operation,
                 state,
                 since: self.now,
+                step_since: self.now,
             },
         );
         self.perform(subject, effects);
@@ -115,7 +116,13 @@ impl Commander {
             return;
         };
         let (state, effects) = moves::step(active.state.clone(), event, self.now);
-        active.state = state;
+        let before = std::mem::replace(&mut active.state, state).step_name();
+        if active.state.step_name() != before {
+            let took = self
+                .now
+                .saturating_sub(std::mem::replace(&mut active.step_since, self.now));
+            self.metrics.move_step(before, took.as_secs_f64());
+        }
         self.perform(subject, effects);
     }
 

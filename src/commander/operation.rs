@@ -50,6 +50,8 @@ pub(super) struct Active {
     pub(super) state: Move,
     /// When the user was flagged.
     pub(super) since: Duration,
+    /// When the present step began.
+    pub(super) step_since: Duration,
 }
 
 /// Waits until a login's answer is out (L3).
