@@ -278,7 +278,12 @@ impl Session {
         .await
     }
 
-    pub(crate) async fn thaw(&mut self, user: &str, mv: u64, epoch: u64) -> Result<Option<proto::Package>, Reason> {
+    pub(crate) async fn thaw(
+        &mut self,
+        user: &str,
+        mv: u64,
+        epoch: u64,
+    ) -> Result<Option<proto::Package>, Reason> {
         let ticket = ticket_key().ticket(user, Epoch(epoch));
         self.order(Command::Thaw(proto::Thaw {
             user: user.into(),
