@@ -11,7 +11,7 @@ PATH="$(scripts/tools.sh path):$PATH"; export PATH
 export CLUSTER=demo
 STATE=${DEMO_STATE:-/var/tmp/elastic-pool-demo}     # what was made, for `down`: cluster, namespaces, crds
 IMAGE=${DEMO_IMAGE:-docker.io/elastic-pool/elastic-pool:dev}
-PROFILE=${DEMO_PROFILE:-20x40s,300x150s,20x200s} LEGACY_PROFILE=${DEMO_LEGACY_PROFILE:-5x40s,60x90s,5x90s}
+PROFILE=${DEMO_PROFILE:-20x30s,300x240s,20x240s} LEGACY_PROFILE=${DEMO_LEGACY_PROFILE:-5x30s,80x150s,5x120s}
 SYSTEM=elastic-pool-system SHOP=shop LEGACY=legacy
 begin=$SECONDS step=0 archive=
 
@@ -95,8 +95,8 @@ load() {
   shop=$(service $SHOP shop 18080); legacy=$(service $LEGACY legacy 18081)
   [ "$kind" != own ] || inside=(tests/cluster/cluster.sh exec)
   watch_pods & echo $! > "$STATE/watcher"
-  "${inside[@]}" "$program" --url "$legacy" --users-profile "$LEGACY_PROFILE" --mode session --prefix legacy --assert > "$STATE/legacy.log" 2>&1 & second=$!
-  "${inside[@]}" "$program" --url "$shop" --users-profile "$PROFILE" --prefix shop --json "$STATE/shop.json" --assert & first=$!
+  "${inside[@]}" "$program" --url "$legacy" --users-profile "$LEGACY_PROFILE" --arrivals 2 --think-ms 2000 --cpu-ms 4 --mode session --prefix legacy --assert > "$STATE/legacy.log" 2>&1 & second=$!
+  "${inside[@]}" "$program" --url "$shop" --users-profile "$PROFILE" --arrivals 3 --think-ms 3000 --cpu-ms 6 --prefix shop --json "$STATE/shop.json" --assert & first=$!
   wait $first || { rc=1; echo "demo: the shop's users were not all served" >&2; }
   wait $second || { rc=1; echo "demo: the legacy app's clients were not all served" >&2; }
   echo; echo "The app without contract:"; tail -n 25 "$STATE/legacy.log"
@@ -104,6 +104,11 @@ load() {
   local end=$((SECONDS + 180))
   until [ "$(tail -n 2 "$STATE/pods" | awk '{s+=$3} END{print s}')" = 2 ] || [ $SECONDS -ge $end ]; do sleep 1; done
   kill "$(cat "$STATE/watcher")" 2>/dev/null || true; rm -f "$STATE/watcher"
+  local pod
+  for pod in $(kubectl -n "$SYSTEM" get pods -l app.kubernetes.io/name=elastic-pool -o name); do
+    kubectl get --raw "/api/v1/namespaces/$SYSTEM/pods/${pod#pod/}:9090/proxy/metrics" 2>/dev/null || true
+  done > "$STATE/metrics"
+  echo; python3 scripts/growth.py < "$STATE/metrics"
   echo; python3 scripts/pods_chart.py "$STATE/pods" shop-blue:3:1 legacy-green:2:1 || rc=1
   return $rc
 }

@@ -72,6 +72,7 @@ impl Key {
     }
 
     /// The pod's own ticket key; `self` is the pool's ticket key. An agent knows only its own.
+    #[must_use]
     pub fn for_pod(&self, pod_uid: &str) -> Self {
         let tag = self.sign(&[b"ticket key", pod_uid.as_bytes()]);
         let mut bytes = [0; 32];

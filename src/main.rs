@@ -55,7 +55,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Gateway(args) => single()?.block_on(async { gateway::run(args, stopped()?).await })?,
         Command::Worker(args) => many()?.block_on(worker::run(args))?,
         Command::Local(args) => {
-            many()?.block_on(async { local::run(args, CancellationToken::new()).await })?
+            many()?.block_on(async { local::run(args, CancellationToken::new()).await })?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -28,6 +28,7 @@ pub struct Metrics {
     decisions: IntCounterVec,
     moves: IntCounterVec,
     move_pause: Histogram,
+    move_step: HistogramVec,
     decision_latency: Histogram,
     spawn_seconds: Histogram,
     growth: HistogramVec,
@@ -124,13 +125,18 @@ fn histogram(
     Ok(metric)
 }
 
-fn growth(registry: &Registry, buckets: &[f64]) -> Result<HistogramVec, prometheus::Error> {
-    let help = "From the report that asked for a worker to each stage of its start";
+fn histograms(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+    buckets: Vec<f64>,
+    labels: &[&str],
+) -> Result<HistogramVec, prometheus::Error> {
     let options = HistogramOpts {
-        common_opts: opts("growth_seconds", help),
-        buckets: buckets.to_vec(),
+        common_opts: opts(name, help),
+        buckets,
     };
-    let metric = HistogramVec::new(options, &["stage"])?;
+    let metric = HistogramVec::new(options, labels)?;
     registry.register(Box::new(metric.clone()))?;
     Ok(metric)
 }
@@ -144,6 +150,7 @@ const SPAWNS: &[f64] = &[1.0, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0, 40.0, 80.0, 160.0]
 
 impl Metrics {
     /// Registers every metric in a registry of its own.
+    #[expect(clippy::too_many_lines, reason = "a list")]
     pub fn new() -> Result<Self, prometheus::Error> {
         let r = Registry::new();
         let leader = IntGauge::with_opts(opts("leader", "1 while this operator leads"))?;
@@ -219,13 +226,26 @@ impl Metrics {
                 "From flag to release of a moved user",
                 pauses.clone(),
             )?,
+            move_step: histograms(
+                &r,
+                "move_step_seconds",
+                "Time that moves and joins spent in one of their steps",
+                pauses.clone(),
+                &["step"],
+            )?,
             decision_latency: histogram(
                 &r,
                 "decision_latency_seconds",
                 "From the arrival of a report to the actions that follow from it",
                 pauses,
             )?,
-            growth: growth(&r, &spawns)?,
+            growth: histograms(
+                &r,
+                "growth_seconds",
+                "From the report that asked for a worker to each stage of its start",
+                spawns.clone(),
+                &["stage"],
+            )?,
             spawn_seconds: histogram(
                 &r,
                 "spawn_seconds",
@@ -354,6 +374,11 @@ impl Metrics {
     /// From flag to release, in seconds.
     pub fn pause(&self, seconds: f64) {
         self.move_pause.observe(seconds);
+    }
+
+    /// How long a move was in a step that it left, in seconds.
+    pub fn move_step(&self, step: &str, seconds: f64) {
+        self.move_step.with_label_values(&[step]).observe(seconds);
     }
 
     /// From a report's arrival to its actions, in seconds.

@@ -119,8 +119,10 @@ pub async fn run(args: OperatorArgs, stop: CancellationToken) -> anyhow::Result<
     });
     let (events, channel_events) = mpsc::channel(QUEUE);
     let raise = leadership.clone();
-    let server =
-        Server::new(reviewer, leadership.watch(), events).on_higher_term(move |term| raise.raise_term(term));
+    let refusals = Arc::clone(&metrics);
+    let server = Server::new(reviewer, leadership.watch(), events)
+        .on_higher_term(move |term| raise.raise_term(term))
+        .on_refused(move |reason| refusals.peer_refused(reason));
     tokio::spawn(server.serve(channel, stop.clone()));
 
     let controller = ControllerConfig {

@@ -1,4 +1,5 @@
 //! Renders the Helm chart and checks what the API server and the operator will get; it never talks to a cluster.
+#![allow(clippy::unwrap_used, reason = "a test that fails here says where")]
 
 use std::process::{Command, Output};
 use std::sync::OnceLock;

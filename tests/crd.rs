@@ -1,4 +1,5 @@
 //! The committed CRDs are what the types say, and what an API server takes.
+#![allow(clippy::unwrap_used, reason = "a test that fails here says where")]
 
 use std::path::PathBuf;
 

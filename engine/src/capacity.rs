@@ -61,6 +61,14 @@ impl SpawnHistory {
         self.last_failure = Some(now);
     }
 
+    /// This history with `more` failures at `now`.
+    #[must_use]
+    pub fn failed_now(&self, more: usize, now: Duration) -> Self {
+        let mut history = *self;
+        (0..more).for_each(|_| history.fail(now));
+        history
+    }
+
     /// A spawn became routable, or the template changed: no pause any more.
     pub fn clear(&mut self) {
         *self = Self::default();

@@ -132,7 +132,9 @@ pub fn plan(snapshot: &Snapshot<'_>, now: Duration) -> Plan {
         spawns,
     } = *snapshot;
     let compaction = compaction::compaction(group, policy, now);
-    let growth = capacity::growth(group, policy, spawns, now);
+    // A spawn that is given up now is a failure like any other: its replacement waits (G4).
+    let given_up = group.overdue(policy.spawn_timeout, now).count();
+    let growth = capacity::growth(group, policy, &spawns.failed_now(given_up, now), now);
     let mut plan = Plan {
         decisions: Vec::new(),
         advice: Vec::new(),

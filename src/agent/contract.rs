@@ -143,6 +143,11 @@ impl Contract {
         self.address.is_some()
     }
 
+    /// The token that the app knows.
+    pub(crate) fn token(&self) -> &str {
+        &self.token
+    }
+
     /// True when `shown` is the token of this pod.
     pub(crate) fn is_token(&self, shown: &str) -> bool {
         crate::credentials::same(&self.token, shown)

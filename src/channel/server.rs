@@ -10,9 +10,10 @@ use futures::future::BoxFuture;
 use futures::{Stream, StreamExt as _};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
-use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::transport::server::TcpIncoming;
+use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::proto::channel_server::{Channel, ChannelServer};
 use super::proto::{
@@ -102,6 +103,7 @@ pub struct Server {
     events: mpsc::Sender<ChannelEvent>,
     next_connection: Arc<AtomicU64>,
     higher_term: Arc<dyn Fn(Term) + Send + Sync>,
+    refused: Arc<dyn Fn(&'static str) + Send + Sync>,
 }
 
 type Commands<C> = Pin<Box<dyn Stream<Item = Result<C, Status>> + Send>>;
@@ -119,6 +121,7 @@ impl Server {
             events,
             next_connection: Arc::new(AtomicU64::new(1)),
             higher_term: Arc::new(|_| {}),
+            refused: Arc::new(|_| {}),
         }
     }
 
@@ -127,6 +130,22 @@ impl Server {
     pub fn on_higher_term(mut self, raise: impl Fn(Term) + Send + Sync + 'static) -> Self {
         self.higher_term = Arc::new(raise);
         self
+    }
+
+    /// Calls `count` with the reason whenever a peer is not let onto the channel.
+    #[must_use]
+    pub fn on_refused(mut self, count: impl Fn(&'static str) + Send + Sync + 'static) -> Self {
+        self.refused = Arc::new(count);
+        self
+    }
+
+    fn check_hello(&self, identity: &PeerIdentity, protocol: u32, pod_uid: &str) -> Result<(), Status> {
+        check_hello(identity, protocol, pod_uid).inspect_err(|status| {
+            (self.refused)(match status.code() {
+                Code::PermissionDenied => "other_pod",
+                _ => "protocol",
+            });
+        })
     }
 
     /// A peer that knows a higher term is not served in this one.
@@ -149,12 +168,14 @@ impl Server {
         listener: TcpListener,
         stop: CancellationToken,
     ) -> Result<(), tonic::transport::Error> {
+        // The builder's own tcp_nodelay does not reach connections of a listener that is handed in; with Nagle's
+        // algorithm a command behind another waits for the peer's delayed acknowledgement, 40 ms.
+        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
         tonic::transport::Server::builder()
             .http2_keepalive_interval(Some(KEEPALIVE))
             .http2_keepalive_timeout(Some(KEEPALIVE))
-            .tcp_nodelay(true)
             .add_service(ChannelServer::new(self).max_decoding_message_size(LARGEST_MESSAGE))
-            .serve_with_incoming_shutdown(TcpListenerStream::new(listener), stop.cancelled_owned())
+            .serve_with_incoming_shutdown(incoming, stop.cancelled_owned())
             .await
     }
 
@@ -164,13 +185,22 @@ impl Server {
             .get("authorization")
             .and_then(|value| value.to_str().ok())
             .and_then(|value| value.strip_prefix("Bearer "))
-            .ok_or_else(|| Status::unauthenticated("no bearer token"))?;
+            .ok_or_else(|| {
+                (self.refused)("no_token");
+                Status::unauthenticated("no bearer token")
+            })?;
         self.authenticator
             .authenticate(token)
             .await
             .map_err(|error| match error {
-                AuthError::Refused => Status::unauthenticated("token refused"),
-                AuthError::Unavailable(why) => Status::unavailable(why),
+                AuthError::Refused => {
+                    (self.refused)("token");
+                    Status::unauthenticated("token refused")
+                }
+                AuthError::Unavailable(why) => {
+                    (self.refused)("unreviewed");
+                    Status::unavailable(why)
+                }
             })
     }
 
@@ -266,7 +296,7 @@ impl Channel for Server {
         let Some(agent_message::Message::Hello(hello)) = first(&mut messages).await?.message else {
             return Err(Status::invalid_argument("the first message is not Hello"));
         };
-        check_hello(&identity, hello.protocol, &hello.pod_uid)?;
+        self.check_hello(&identity, hello.protocol, &hello.pod_uid)?;
         self.check_term(hello.term_seen)?;
         let connection = self.connection();
         let (sender, response) = commands();
@@ -298,7 +328,7 @@ impl Channel for Server {
         let Some(gateway_message::Message::Hello(hello)) = first(&mut messages).await?.message else {
             return Err(Status::invalid_argument("the first message is not Hello"));
         };
-        check_hello(&identity, hello.protocol, &hello.pod_uid)?;
+        self.check_hello(&identity, hello.protocol, &hello.pod_uid)?;
         self.check_term(hello.term_seen)?;
         let connection = self.connection();
         let (sender, response) = commands();

@@ -46,7 +46,7 @@ impl Commander {
         worker.transit.retain(|moved| moved.rows < rows);
         worker.reading = Reading::of(&worker.window, rows, &group.policy.limits);
         if message.terminating {
-            self.must_go(birth, "its pod was told to stop");
+            self.told_to_stop(birth);
         }
         self.refresh(birth);
     }

@@ -135,8 +135,10 @@ impl Commander {
             .collect();
         for (birth, kind) in drains {
             let progress = self.drain_progress(key, birth, kind);
+            let left = self.groups.get(key).map(|group| self.users_on(group, birth));
             if let Some(group) = self.groups.get_mut(key) {
                 group.engine.update(birth, |view| {
+                    view.users = left.unwrap_or_default();
                     if let WorkerState::Draining(drain) = &mut view.state {
                         drain.progress = progress;
                     }
@@ -158,7 +160,7 @@ impl Commander {
             return DrainProgress::Empty;
         }
         let stuck = |user: &UserId| {
-            self.operations.is_paused(&(pool.clone(), user.clone()), self.now)
+            self.operations.is_stuck(&(pool.clone(), user.clone()), self.now)
                 && !self.operations.is_busy(pool, user)
         };
         if surface.count(birth) > 0 && surface.of_worker(birth).all(stuck) {

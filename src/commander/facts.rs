@@ -1,5 +1,7 @@
 //! Facts from the vehicle and what follows for a worker's life: born, routable, told to go, dead (D1, D2).
 
+use std::time::Duration;
+
 use elastic_pool_engine::group::DrainKind;
 use elastic_pool_engine::ids::{Birth, UserId};
 use elastic_pool_engine::{WorkerState, WorkerView};
@@ -8,7 +10,11 @@ use super::Commander;
 use super::group::{GroupState, policy};
 use super::pool::PoolState;
 use super::worker::Worker;
+use crate::channel::proto::{Admission, agent_command};
 use crate::vehicle::{Fact, GroupSpec, ObjectKey, PoolKeys, SpawnFailure, WorkerFact};
+
+/// By then the watch has told of a deletion that a preStop told of first.
+const NEWS: Duration = Duration::from_secs(2);
 
 impl Commander {
     pub(super) fn on_fact(&mut self, fact: Fact) {
@@ -260,6 +266,36 @@ impl Commander {
         group.note("DrainStarted", format!("D2: {name} must go: {why}"), false);
         self.drain(birth, DrainKind::MustGo);
         self.touch_worker(birth);
+    }
+
+    /// An agent's preStop waits. A failed liveness probe runs it as well as a deletion: the pod's own state tells.
+    pub(super) fn told_to_stop(&mut self, birth: Birth) {
+        let now = self.now;
+        let Some(worker) = self.workers.get_mut(&birth) else {
+            return;
+        };
+        if worker.fact.as_ref().is_some_and(|fact| fact.terminating) {
+            self.must_go(birth, "its pod was told to stop");
+        } else {
+            worker.stop_asked.get_or_insert(now);
+        }
+    }
+
+    /// Ends the preStop of a pod that nobody deletes: its app is only restarted.
+    pub(super) fn release_restarts(&mut self) {
+        let now = self.now;
+        for worker in self.workers.values_mut() {
+            let deleted = worker.fact.as_ref().is_some_and(|fact| fact.terminating);
+            if worker
+                .stop_asked
+                .is_some_and(|since| now.saturating_sub(since) >= NEWS)
+            {
+                worker.stop_asked = None;
+                if !deleted {
+                    worker.tell(0, agent_command::Command::Admission(Admission { open: true }));
+                }
+            }
+        }
     }
 
     fn worker_gone(&mut self, birth: Birth) {

@@ -200,6 +200,7 @@ impl Commander {
         if present && !busy {
             pool.surface.remove(&user);
             pool.user_sums.remove(&user);
+            self.operations.clear_pause(&(key, user));
             self.refresh(birth);
         }
     }

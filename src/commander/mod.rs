@@ -166,6 +166,7 @@ impl Commander {
     fn on_tick(&mut self) {
         self.expire_reports();
         self.bury_silent();
+        self.release_restarts();
         self.tick_operations();
         self.fill_drains();
         let now = self.now;

@@ -25,7 +25,7 @@ impl Commander {
         let subject = (pool.clone(), user.clone());
         while let Some(operation) = self.operations.next(&subject) {
             if let Some(operation) = self.still_wanted(operation) {
-                self.start(subject, operation);
+                self.start(&subject, operation);
                 return;
             }
         }
@@ -66,7 +66,7 @@ impl Commander {
         }
     }
 
-    fn start(&mut self, subject: Subject, operation: Operation) {
+    fn start(&mut self, subject: &Subject, operation: Operation) {
         let id = self.next_epoch();
         let back = self.next_epoch();
         let timeouts = self.timeouts(operation.source);
@@ -90,9 +90,10 @@ impl Commander {
                 operation,
                 state,
                 since: self.now,
+                step_since: self.now,
             },
         );
-        self.perform(&subject, effects);
+        self.perform(subject, effects);
     }
 
     fn timeouts(&self, source: Birth) -> Timeouts {
@@ -115,7 +116,13 @@ impl Commander {
             return;
         };
         let (state, effects) = moves::step(active.state.clone(), event, self.now);
-        active.state = state;
+        let before = std::mem::replace(&mut active.state, state).step_name();
+        if active.state.step_name() != before {
+            let took = self
+                .now
+                .saturating_sub(std::mem::replace(&mut active.step_since, self.now));
+            self.metrics.move_step(before, took.as_secs_f64());
+        }
         self.perform(subject, effects);
     }
 
@@ -337,7 +344,8 @@ impl Commander {
                 tracing::info!(pool = %subject.0, source = %state.source, target = %state.target, cause = cause.code(),
                     "a move did not happen");
                 self.take_back_share(&operation);
-                self.operations.pause(subject, self.now);
+                self.operations
+                    .pause(subject, cause == Cause::Nack(Nack::NotHere), self.now);
             }
             Outcome::Lost(cause) => self.lost(subject, &operation, &state, cause),
         }
@@ -479,7 +487,7 @@ impl Commander {
         for operation in self.operations.overdue_answers(now) {
             let subject = (operation.pool.clone(), operation.user.clone());
             if operation.kind == Kind::Move {
-                self.operations.pause(&subject, now);
+                self.operations.pause(&subject, false, now);
             } else {
                 self.operations.enqueue(operation);
                 self.start_ready(&subject.0, &subject.1);

@@ -50,6 +50,8 @@ pub(super) struct Active {
     pub(super) state: Move,
     /// When the user was flagged.
     pub(super) since: Duration,
+    /// When the present step began.
+    pub(super) step_since: Duration,
 }
 
 /// Waits until a login's answer is out (L3).
@@ -58,6 +60,14 @@ struct Unanswered {
     operation: Operation,
     client: Option<ClientId>,
     until: Duration,
+}
+
+/// V6: why and until when a user is not moved again.
+#[derive(Debug, Default)]
+struct Pause {
+    failures: u32,
+    until: Duration,
+    leaves: bool,
 }
 
 /// All operations of this leader.
@@ -69,7 +79,7 @@ pub(super) struct Operations {
     pub(super) commands: HashMap<u64, (Subject, Told)>,
     unanswered: Vec<Unanswered>,
     born: HashMap<(ObjectKey, UserId, ClientId), (Birth, Duration)>,
-    pauses: HashMap<Subject, (u32, Duration)>,
+    pauses: HashMap<Subject, Pause>,
 }
 
 /// What an agent was told, to know what its Ack means.
@@ -198,10 +208,21 @@ impl Operations {
     }
 
     /// V6: a pause for a user whose move failed.
-    pub(super) fn pause(&mut self, subject: &Subject, now: Duration) {
-        let (failures, until) = self.pauses.entry(subject.clone()).or_default();
-        *failures = failures.saturating_add(1);
-        *until = now + Backoff::MOVE.pause(*failures);
+    ///
+    /// One whom his app did not know (`unknown`) has most likely just left: L7 decides about him within this pause,
+    /// and only a second such answer in a row makes him one who cannot be moved.
+    pub(super) fn pause(&mut self, subject: &Subject, unknown: bool, now: Duration) {
+        let pause = self.pauses.entry(subject.clone()).or_default();
+        pause.failures = pause.failures.saturating_add(1);
+        pause.until = now + Backoff::MOVE.pause(pause.failures);
+        pause.leaves = unknown && pause.failures == 1;
+    }
+
+    /// His move failed, and he is not about to leave by himself.
+    pub(super) fn is_stuck(&self, subject: &Subject, now: Duration) -> bool {
+        self.pauses
+            .get(subject)
+            .is_some_and(|pause| pause.until > now && !pause.leaves)
     }
 
     /// His move went well: no pause any more.
@@ -210,7 +231,7 @@ impl Operations {
     }
 
     pub(super) fn is_paused(&self, subject: &Subject, now: Duration) -> bool {
-        self.pauses.get(subject).is_some_and(|(_, until)| *until > now)
+        self.pauses.get(subject).is_some_and(|pause| pause.until > now)
     }
 
     /// P6: an agent named a user whom no gateway placed yet.

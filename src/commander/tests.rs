@@ -42,11 +42,11 @@ fn spec() -> GroupSpec {
         default_group: true,
         mode: Mode::Active,
         session_users: false,
-        session_timeout: Duration::from_secs(1800),
+        session_timeout: Duration::from_mins(30),
         min: 1,
         max: Some(4),
         max_surge: 1,
-        spawn_timeout: Duration::from_secs(120),
+        spawn_timeout: Duration::from_mins(2),
         reception_threshold: 0.5,
         admission_threshold: 0.8,
         margin_workers: 1.5,
@@ -54,11 +54,11 @@ fn spec() -> GroupSpec {
         memory_limit: None,
         cpu_capacity: 1.0,
         interval: Duration::from_secs(5),
-        dead_timeout: Duration::from_secs(60),
+        dead_timeout: Duration::from_mins(1),
         live_moves: true,
         hold_timeout: Duration::from_secs(5),
         quiesce_timeout: Duration::from_secs(2),
-        drain_timeout: Duration::from_secs(120),
+        drain_timeout: Duration::from_mins(2),
         max_package: 1 << 24,
         parallelism: 2,
         close_streams: true,
@@ -188,7 +188,7 @@ impl World {
         self.gateways.len() - 1
     }
 
-    fn fact_of(&self, birth: Birth) -> WorkerFact {
+    fn fact_of(birth: Birth) -> WorkerFact {
         WorkerFact {
             birth,
             group: group(),
@@ -216,7 +216,7 @@ impl World {
             .map(|desired| desired.spawn.clone())
             .unwrap_or_default();
         for birth in &wanted {
-            self.fact(Fact::Worker(Box::new(self.fact_of(*birth))));
+            self.fact(Fact::Worker(Box::new(World::fact_of(*birth))));
             self.hello(*birth, Vec::new());
         }
         wanted
@@ -629,7 +629,7 @@ fn a_new_leader_relearns_users_from_agents_and_compacts_nobody_on_empty_windows(
     let (first, second) = (Birth(Term(3).number(1)), Birth(Term(3).number(2)));
     let epoch = Term(3).number(9);
     for birth in [first, second] {
-        world.fact(Fact::Worker(Box::new(world.fact_of(birth))));
+        world.fact(Fact::Worker(Box::new(World::fact_of(birth))));
     }
     world.fact(Fact::Synced);
     let gateway = world.gateway();
@@ -657,7 +657,7 @@ fn a_new_leader_relearns_users_from_agents_and_compacts_nobody_on_empty_windows(
 fn a_forged_ticket_makes_a_claim_provisional() {
     let mut world = World::new(7, spec());
     let first = Birth(Term(3).number(1));
-    world.fact(Fact::Worker(Box::new(world.fact_of(first))));
+    world.fact(Fact::Worker(Box::new(World::fact_of(first))));
     world.fact(Fact::Synced);
     let mut claim = world.owned("alice", first, Term(3).number(9));
     claim.ticket = "00".repeat(32);

@@ -196,7 +196,7 @@ impl Commander {
         }
     }
 
-    fn users_on(&self, group: &GroupState, birth: elastic_pool_engine::ids::Birth) -> usize {
+    pub(super) fn users_on(&self, group: &GroupState, birth: elastic_pool_engine::ids::Birth) -> usize {
         self.pools
             .get(&group.spec.pool)
             .map_or(0, |pool| pool.surface.count(birth))

@@ -60,6 +60,8 @@ pub(super) struct Worker {
     pub(super) dead: bool,
     /// When this term asked for it; `None` for an adopted one.
     pub(super) asked_at: Option<Duration>,
+    /// Its preStop waits though nobody deleted its pod, as far as is known.
+    pub(super) stop_asked: Option<Duration>,
     /// It was said once why it does not come up (G4).
     pub(super) hindered: bool,
     /// Somebody has lived there.
@@ -91,6 +93,7 @@ impl Worker {
             failed_drains: 0,
             dead: false,
             asked_at: None,
+            stop_asked: None,
             hindered: false,
             inhabited: false,
             rejected: Vec::new(),

@@ -143,6 +143,7 @@ struct Crowd {
     tally: Arc<Mutex<Tally>>,
     users: JoinSet<()>,
     present: VecDeque<CancellationToken>,
+    departed: usize,
     born: u64,
     /// How many more may come or go now; grows with time.
     allowance: f64,
@@ -169,6 +170,7 @@ impl Crowd {
             tally: Arc::default(),
             users: JoinSet::new(),
             present: VecDeque::new(),
+            departed: 0,
             born: 0,
             allowance: 1.0,
             counted: Duration::ZERO,
@@ -186,8 +188,8 @@ impl Crowd {
             self.allowance -= 1.0;
             if self.present.len() < wanted {
                 self.arrive();
-            } else if let Some(leave) = self.present.pop_front() {
-                leave.cancel();
+            } else {
+                self.depart();
             }
         }
         while self.users.try_join_next().is_some() {}
@@ -206,6 +208,15 @@ impl Crowd {
         let name = format!("{}-{}", self.prefix, self.born);
         self.users.spawn(User::new(run, name, self.born).live());
         self.present.push_back(leave);
+    }
+
+    /// Somebody leaves. The order is scattered but the same in each run: those who stay live on all workers.
+    fn depart(&mut self) {
+        self.departed += 1;
+        let place = self.departed.wrapping_mul(7919) % self.present.len().max(1);
+        if let Some(leave) = self.present.remove(place) {
+            leave.cancel();
+        }
     }
 
     fn moment(&self) -> Moment {

@@ -21,14 +21,14 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Held {
+pub(crate) enum Held {
     Live(u64),
     Frozen(u64, u64),
     Staged(u64, u64),
 }
 
 #[derive(Default)]
-pub struct Knobs {
+pub(crate) struct Knobs {
     pub users: BTreeMap<String, Held>,
     /// Answer of `/_pool/v1/report`.
     pub report: Value,
@@ -44,7 +44,7 @@ pub struct Knobs {
     pub discards: usize,
 }
 
-pub struct App {
+pub(crate) struct App {
     pub address: SocketAddr,
     pub instance: String,
     pub knobs: Mutex<Knobs>,
@@ -61,7 +61,7 @@ impl Drop for StopOnDrop {
 }
 
 /// Ends the app's server with the test.
-pub struct StopOnDrop(pub Arc<App>);
+pub(crate) struct StopOnDrop(pub Arc<App>);
 
 impl std::ops::Deref for StopOnDrop {
     type Target = App;
@@ -71,12 +71,12 @@ impl std::ops::Deref for StopOnDrop {
     }
 }
 
-pub async fn start(instance: &str, token_file: PathBuf) -> StopOnDrop {
+pub(crate) async fn start(instance: &str, token_file: PathBuf) -> StopOnDrop {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     start_on(listener, instance, token_file)
 }
 
-pub fn start_on(listener: TcpListener, instance: &str, token_file: PathBuf) -> StopOnDrop {
+pub(crate) fn start_on(listener: TcpListener, instance: &str, token_file: PathBuf) -> StopOnDrop {
     let app = Arc::new(App {
         address: listener.local_addr().unwrap(),
         instance: instance.to_owned(),
@@ -325,7 +325,7 @@ async fn forget(State(app): State<Arc<App>>, Path(user): Path<String>) -> Status
 }
 
 /// A server that answers every request with fixed bytes, as a broken source would.
-pub async fn liar(body: &'static str, format: &'static str) -> SocketAddr {
+pub(crate) async fn liar(body: &'static str, format: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let router = Router::new().fallback(move || async move { ([("pool-format", format)], Body::from(body)) });

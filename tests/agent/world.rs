@@ -26,27 +26,27 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::{Status, Streaming};
 
 /// Nothing in these tests takes longer; a wait that reaches it has failed.
-pub const DEADLINE: Duration = Duration::from_secs(20);
-pub const CLIENT: &str = "11111111111111111111111111111111";
+pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) const CLIENT: &str = "11111111111111111111111111111111";
 
-pub fn ticket_key() -> Key {
+pub(crate) fn ticket_key() -> Key {
     Key::from_hex(&"31".repeat(32)).unwrap()
 }
 
-pub fn hop() -> String {
+pub(crate) fn hop() -> String {
     "ab".repeat(32)
 }
 
 /// Waits for something that must come.
-pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(DEADLINE, future).await {
         Ok(value) => value,
-        Err(_) => panic!("{what}: not within {DEADLINE:?}"),
+        Err(late) => panic!("{what}: {late} ({DEADLINE:?})"),
     }
 }
 
 /// Waits until a condition holds that nothing signals.
-pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     soon(what, async {
         while !holds() {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -56,7 +56,7 @@ pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// One stream of an agent, after its Hello.
-pub struct Session {
+pub(crate) struct Session {
     pub hello: AgentHello,
     commands: mpsc::Sender<Result<AgentCommand, Status>>,
     messages: mpsc::Receiver<Message>,
@@ -115,14 +115,14 @@ impl Channel for Script {
     }
 }
 
-pub struct Commander {
+pub(crate) struct Commander {
     pub address: SocketAddr,
     sessions: mpsc::Receiver<Session>,
     _stop: DropGuard,
 }
 
 impl Commander {
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (send, sessions) = mpsc::channel(16);
@@ -145,19 +145,19 @@ impl Commander {
     }
 
     /// The next stream that an agent opens, not welcomed yet.
-    pub async fn hello(&mut self) -> Session {
+    pub(crate) async fn hello(&mut self) -> Session {
         soon("a Hello", self.sessions.recv()).await.unwrap()
     }
 
     /// The next stream, welcomed.
-    pub async fn welcomed(&mut self, change: impl FnOnce(&mut AgentWelcome)) -> Session {
+    pub(crate) async fn welcomed(&mut self, change: impl FnOnce(&mut AgentWelcome)) -> Session {
         let mut session = self.hello().await;
         session.welcome(change).await;
         session
     }
 }
 
-pub fn welcome() -> AgentWelcome {
+pub(crate) fn welcome() -> AgentWelcome {
     AgentWelcome {
         term: 1,
         birth: 1 << 40,
@@ -174,7 +174,7 @@ pub fn welcome() -> AgentWelcome {
 }
 
 impl Session {
-    pub async fn welcome(&mut self, change: impl FnOnce(&mut AgentWelcome)) {
+    pub(crate) async fn welcome(&mut self, change: impl FnOnce(&mut AgentWelcome)) {
         let mut welcome = welcome();
         change(&mut welcome);
         self.send(0, Command::Welcome(welcome)).await;
@@ -183,7 +183,7 @@ impl Session {
             .await;
     }
 
-    pub async fn send(&mut self, id: u64, command: Command) {
+    pub(crate) async fn send(&mut self, id: u64, command: Command) {
         self.commands
             .send(Ok(AgentCommand {
                 id,
@@ -194,7 +194,7 @@ impl Session {
     }
 
     /// The next message that `pick` takes; others are kept for later.
-    pub async fn message<T>(&mut self, mut pick: impl FnMut(&Message) -> Option<T>) -> T {
+    pub(crate) async fn message<T>(&mut self, mut pick: impl FnMut(&Message) -> Option<T>) -> T {
         if let Some((at, found)) = self
             .put_back
             .iter()
@@ -217,18 +217,18 @@ impl Session {
     }
 
     /// A report that `pick` takes and that was sent after this call.
-    pub async fn report(&mut self, mut pick: impl FnMut(&proto::Report) -> bool) -> proto::Report {
+    pub(crate) async fn report(&mut self, mut pick: impl FnMut(&proto::Report) -> bool) -> proto::Report {
         self.put_back
             .retain(|message| !matches!(message, Message::Report(_)));
         self.message(|message| match message {
-            Message::Report(report) if pick(report) => Some(report.clone()),
+            Message::Report(report) if pick(report) => Some(*report),
             _ => None,
         })
         .await
     }
 
     /// Sends a command and returns its number.
-    pub async fn begin(&mut self, command: Command) -> u64 {
+    pub(crate) async fn begin(&mut self, command: Command) -> u64 {
         self.next_id += 1;
         let id = self.next_id;
         self.send(id, command).await;
@@ -236,7 +236,7 @@ impl Session {
     }
 
     /// The answer to a command.
-    pub async fn answer(&mut self, id: u64) -> Result<Option<proto::Package>, Reason> {
+    pub(crate) async fn answer(&mut self, id: u64) -> Result<Option<proto::Package>, Reason> {
         self.message(|message| match message {
             Message::Ack(ack) if ack.id == id => Some(Ok(ack.package.clone())),
             Message::Nack(nack) if nack.id == id => Some(Err(nack.reason())),
@@ -245,12 +245,12 @@ impl Session {
         .await
     }
 
-    pub async fn order(&mut self, command: Command) -> Result<Option<proto::Package>, Reason> {
+    pub(crate) async fn order(&mut self, command: Command) -> Result<Option<proto::Package>, Reason> {
         let id = self.begin(command).await;
         self.answer(id).await
     }
 
-    pub async fn assign(&mut self, user: &str, epoch: u64) {
+    pub(crate) async fn assign(&mut self, user: &str, epoch: u64) {
         let ticket = ticket_key().ticket(user, Epoch(epoch));
         let assign = proto::Assign {
             user: user.into(),
@@ -261,7 +261,7 @@ impl Session {
         self.order(Command::Assign(assign)).await.unwrap();
     }
 
-    pub async fn snapshot(&mut self, user: &str, mv: u64) -> Result<Option<proto::Package>, Reason> {
+    pub(crate) async fn snapshot(&mut self, user: &str, mv: u64) -> Result<Option<proto::Package>, Reason> {
         self.order(Command::Snapshot(proto::Snapshot {
             user: user.into(),
             r#move: mv,
@@ -270,7 +270,7 @@ impl Session {
         .await
     }
 
-    pub async fn forget(&mut self, user: &str, mv: u64) -> Result<Option<proto::Package>, Reason> {
+    pub(crate) async fn forget(&mut self, user: &str, mv: u64) -> Result<Option<proto::Package>, Reason> {
         self.order(Command::Forget(proto::Forget {
             user: user.into(),
             r#move: mv,
@@ -278,7 +278,12 @@ impl Session {
         .await
     }
 
-    pub async fn thaw(&mut self, user: &str, mv: u64, epoch: u64) -> Result<Option<proto::Package>, Reason> {
+    pub(crate) async fn thaw(
+        &mut self,
+        user: &str,
+        mv: u64,
+        epoch: u64,
+    ) -> Result<Option<proto::Package>, Reason> {
         let ticket = ticket_key().ticket(user, Epoch(epoch));
         self.order(Command::Thaw(proto::Thaw {
             user: user.into(),
@@ -291,7 +296,7 @@ impl Session {
 }
 
 /// An agent under test; it stops when dropped.
-pub struct Sidecar {
+pub(crate) struct Sidecar {
     pub agent: Agent,
     stop: CancellationToken,
 }
@@ -303,11 +308,11 @@ impl Drop for Sidecar {
 }
 
 impl Sidecar {
-    pub async fn start(folder: &Path, commander: SocketAddr, app: SocketAddr) -> Self {
+    pub(crate) async fn start(folder: &Path, commander: SocketAddr, app: SocketAddr) -> Self {
         Self::start_with(folder, commander, app, |_| {}).await
     }
 
-    pub async fn start_with(
+    pub(crate) async fn start_with(
         folder: &Path,
         commander: SocketAddr,
         app: SocketAddr,
@@ -340,17 +345,17 @@ impl Sidecar {
     }
 
     /// As a kill would, but in order: all ports are closed when this returns.
-    pub async fn end(self) {
+    pub(crate) async fn end(self) {
         self.stop.cancel();
         soon("the agent's end", self.agent.stopped()).await;
     }
 
     /// A request as a gateway makes it, with its whole answer.
-    pub async fn get(&self, path: &str, who: Who<'_>) -> Answer {
+    pub(crate) async fn get(&self, path: &str, who: Who<'_>) -> Answer {
         Answer::read(send(self.agent.traffic, who.request(path)).await).await
     }
 
-    pub async fn peer(&self, path: &str, headers: &[(&'static str, &str)]) -> Answer {
+    pub(crate) async fn peer(&self, path: &str, headers: &[(&'static str, &str)]) -> Answer {
         let mut request = Request::get(path).header("host", "agent");
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -361,7 +366,7 @@ impl Sidecar {
 
 /// Whose request it is.
 #[derive(Clone, Copy)]
-pub enum Who<'a> {
+pub(crate) enum Who<'a> {
     Guest,
     User(&'a str, u64),
     /// With a ticket of its own choice.
@@ -371,7 +376,7 @@ pub enum Who<'a> {
 }
 
 impl Who<'_> {
-    pub fn request(self, path: &str) -> Request<Empty<Bytes>> {
+    pub(crate) fn request(self, path: &str) -> Request<Empty<Bytes>> {
         let mut request = Request::get(path)
             .header("host", "shop.example")
             .header("pool-client", CLIENT);
@@ -394,7 +399,7 @@ impl Who<'_> {
     }
 }
 
-pub async fn send(address: SocketAddr, request: Request<Empty<Bytes>>) -> Response<Incoming> {
+pub(crate) async fn send(address: SocketAddr, request: Request<Empty<Bytes>>) -> Response<Incoming> {
     let io = TokioIo::new(TcpStream::connect(address).await.unwrap());
     let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
     tokio::spawn(connection.with_upgrades());
@@ -402,14 +407,14 @@ pub async fn send(address: SocketAddr, request: Request<Empty<Bytes>>) -> Respon
 }
 
 #[derive(Debug)]
-pub struct Answer {
+pub(crate) struct Answer {
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub body: String,
 }
 
 impl Answer {
-    pub async fn read(response: Response<Incoming>) -> Self {
+    pub(crate) async fn read(response: Response<Incoming>) -> Self {
         let (head, body) = response.into_parts();
         let body = soon("a body", body.collect()).await.unwrap().to_bytes();
         let body = String::from_utf8_lossy(&body).into_owned();
@@ -420,12 +425,12 @@ impl Answer {
         }
     }
 
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
 
     /// Status and fence mark.
-    pub fn refusal(&self) -> (u16, Option<&str>) {
+    pub(crate) fn refusal(&self) -> (u16, Option<&str>) {
         (self.status.as_u16(), self.header("pool-fence"))
     }
 }

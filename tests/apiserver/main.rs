@@ -1,5 +1,6 @@
 //! The controller, the leader election and the authenticator on a real API server, with the chart's rights:
 //! `tests/cluster/apiserver.sh cargo test --test apiserver -- --ignored`. Each test has a namespace of its own.
+#![allow(clippy::unwrap_used, reason = "a test that fails here says where")]
 
 mod bench;
 

@@ -117,7 +117,7 @@ impl Gateways {
             format!("--listen={listen}"),
             "--admin-listen=127.0.0.1:0".to_owned(),
             "--monitor-listen=127.0.0.1:0".to_owned(),
-            "--drain-delay=0".to_owned(),
+            "--drain-delay=0s".to_owned(),
         ];
         let environment = [
             ("POD_UID".to_owned(), uid),

@@ -123,7 +123,9 @@ async fn serve(
     let tokens = Arc::new(LocalTokens::default());
     let (events, channel_events) = mpsc::channel(QUEUE);
     let (_leader, leading) = watch::channel(LeaderState::Leading { term });
-    let server = Server::new(tokens.clone(), leading, events);
+    let counted = Arc::clone(&metrics);
+    let server =
+        Server::new(tokens.clone(), leading, events).on_refused(move |reason| counted.peer_refused(reason));
     tokio::spawn(server.serve(channel, stop.clone()));
 
     let (facts, fact_events) = mpsc::channel(QUEUE);

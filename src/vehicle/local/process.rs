@@ -57,6 +57,15 @@ impl Child {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
+    /// How it ended, in words for a person; `None` while it runs.
+    pub(super) fn end_seen(&mut self) -> Option<String> {
+        match self.child.try_wait() {
+            Ok(None) => None,
+            Ok(Some(status)) => Some(status.to_string()),
+            Err(error) => Some(error.to_string()),
+        }
+    }
+
     /// SIGTERM, then SIGKILL after the grace.
     pub(super) async fn end(mut self) {
         if self.ended() {

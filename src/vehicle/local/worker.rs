@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use elastic_pool_engine::ids::Birth;
 use tokio::sync::mpsc;
@@ -13,8 +14,12 @@ use super::auth::LocalTokens;
 use super::process::{Child, answers, free_address};
 use crate::api::resolve::LocalApp;
 use crate::channel::server::PeerIdentity;
+use crate::clock::Clock;
 use crate::credentials::{hex_encode, random_bytes};
 use crate::vehicle::{Fact, ObjectKey, Orders, SpawnFailure, WorkerFact};
+
+/// An agent that keeps ending is started once in this time.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// What a group runs.
 #[derive(Debug, Clone)]
@@ -33,6 +38,7 @@ pub(super) struct Workers {
     tokens: Arc<LocalTokens>,
     facts: mpsc::Sender<Fact>,
     running: BTreeMap<Birth, Running>,
+    clock: Clock,
 }
 
 #[derive(Debug)]
@@ -41,6 +47,8 @@ struct Running {
     app: Child,
     agent: Child,
     ports: Ports,
+    /// The agent is not started anew before this.
+    again: Duration,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -66,6 +74,7 @@ impl Workers {
             tokens,
             facts,
             running: BTreeMap::new(),
+            clock: Clock::start(),
         }
     }
 
@@ -139,6 +148,7 @@ impl Workers {
                 app: app_child,
                 agent,
                 ports,
+                again: self.clock.now(),
             },
         );
         Ok(())
@@ -193,12 +203,21 @@ impl Workers {
             let Some(worker) = self.running.get_mut(&birth) else {
                 continue;
             };
-            if worker.app.ended() {
-                tracing::warn!(worker = %worker.fact.name, "the app ended: the worker is dead");
+            if let Some(how) = worker.app.end_seen() {
+                tracing::warn!(worker = %worker.fact.name, %how, "the app ended: the worker is dead");
+                if !worker.fact.ready {
+                    let text = format!("the app ended before it was ready: {how}");
+                    worker.fact.failure = Some(SpawnFailure::Mistake(text));
+                    let fact = Box::new(worker.fact.clone());
+                    self.facts.send(Fact::Worker(fact)).await?;
+                }
                 self.remove(birth).await?;
                 continue;
             }
             if worker.agent.ended() {
+                if self.clock.now() < worker.again {
+                    continue;
+                }
                 tracing::warn!(worker = %worker.fact.name, "an agent ended and is started anew");
                 let (fact, pid, ports) = (worker.fact.clone(), worker.app.pid(), worker.ports);
                 let Some(app) = self.apps.get(&fact.group).map(|app| app.run.clone()) else {
@@ -207,6 +226,7 @@ impl Workers {
                 let agent = self.start_agent(&fact, &app, pid, ports).await?;
                 if let Some(worker) = self.running.get_mut(&birth) {
                     worker.agent = agent;
+                    worker.again = self.clock.now() + PAUSE;
                 }
                 continue;
             }
