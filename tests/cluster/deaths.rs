@@ -53,7 +53,7 @@ fn assert_only_open_requests_failed(summary: &Value) {
 
 #[test]
 fn the_leader_s_death_loses_nobody_and_compacts_nothing_on_empty_windows() {
-    let (shop, load) = busy("leader", 55);
+    let (shop, load) = busy("leader", 35);
     let before = names(&shop);
     let old = leader();
     let term = sample_term();
@@ -106,7 +106,7 @@ fn a_gateway_s_death_fails_its_open_requests_and_moves_nobody() {
 
 #[test]
 fn an_agent_s_death_fails_its_open_requests_and_its_users_stay() {
-    let (shop, load) = busy("agent", 40);
+    let (shop, load) = busy("agent", 28);
     let before = shop.workers();
     let reception = shop.group()["status"]["reception"].clone();
     let pod = before.iter().find(|pod| pod["metadata"]["name"] == reception);

@@ -4,6 +4,7 @@
 mod accepted;
 mod containers;
 mod deaths;
+mod drains;
 mod growth;
 mod harness;
 mod load;
