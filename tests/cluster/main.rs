@@ -6,6 +6,7 @@ mod containers;
 mod deaths;
 mod drains;
 mod faults;
+mod foreign;
 mod gateways;
 mod growth;
 mod harness;

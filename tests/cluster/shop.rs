@@ -31,7 +31,8 @@ pub(crate) fn manifest() -> Value {
     })
 }
 
-fn app() -> Value {
+/// The container of the reference app.
+pub(crate) fn app() -> Value {
     json!({
         "name": "app",
         "image": image(),
