@@ -1,0 +1,137 @@
+//! Hard kills of the operator's leader, a gateway and an agent under load; the numbers are those of ARCHITECTURE's table of what a client sees.
+
+use serde_json::Value;
+
+use crate::containers;
+use crate::harness::{SYSTEM, eventually, get, leader, metrics, sample};
+use crate::load::{Load, assert_held};
+use crate::shop::{Shop, manifest, name};
+
+/// Users of one worker's worth: they fill the reception, so that a second worker stands by and is kept.
+const USERS: u32 = 30;
+const STEADY: &str = "--cpu-ms 5 --arrivals 15 --second-browser-share 0";
+
+/// A shop of two workers with its users on it, all logged in.
+fn busy(test: &str, seconds: u64) -> (Shop, Load) {
+    let shop = Shop::open(test, &manifest(), 1);
+    let load = Load::start(&shop, &format!("{USERS}x{seconds}s"), STEADY);
+    eventually("all users logged in, a second worker ready", 60, || {
+        let users = users_of(&shop);
+        let ready = shop.group()["status"]["readyWorkers"].as_u64();
+        if users == Some(f64::from(USERS)) && ready >= Some(2) {
+            Ok(())
+        } else {
+            Err(format!("{users:?} users, {ready:?} workers"))
+        }
+    });
+    (shop, load)
+}
+
+fn users_of(shop: &Shop) -> Option<f64> {
+    let label = format!("namespace=\"{}\"", shop.ns());
+    sample(&metrics(), "elastic_pool_group_users", &label)
+}
+
+fn names(shop: &Shop) -> Vec<String> {
+    shop.workers().iter().map(name).collect()
+}
+
+/// Nobody lost his state or was doubled, whatever failed.
+fn assert_nobody_lost(summary: &Value) {
+    for count in ["lost", "users_lost", "back", "forked", "foreign"] {
+        assert_eq!(summary[count], 0, "{count} in {summary}");
+    }
+}
+
+/// At most one failed request per user: the one that was open.
+fn assert_only_open_requests_failed(summary: &Value) {
+    assert!(
+        summary["failed"].as_u64() <= Some(USERS.into()),
+        "more failed than can have been open: {summary}"
+    );
+}
+
+#[test]
+fn the_leader_s_death_loses_nobody_and_compacts_nothing_on_empty_windows() {
+    let (shop, load) = busy("leader", 35);
+    let before = names(&shop);
+    let old = leader();
+    let term = sample_term();
+    containers::kill(&get(&format!("-n {SYSTEM} pod/{old}")), "operator");
+    eventually("the next term", 60, || {
+        let now = sample_term();
+        if now > term {
+            Ok(())
+        } else {
+            Err(format!("term {now}"))
+        }
+    });
+    eventually("the new leader knows all users", 30, || {
+        let users = users_of(&shop);
+        if users == Some(f64::from(USERS)) {
+            Ok(())
+        } else {
+            Err(format!("{users:?}"))
+        }
+    });
+    let summary = load.finish();
+    assert_held(&summary);
+    let after = names(&shop);
+    assert!(
+        before.iter().all(|worker| after.contains(worker)),
+        "{before:?} became {after:?}: {:#?}",
+        shop.events()
+    );
+}
+
+/// The lease's count of transitions.
+fn sample_term() -> u64 {
+    let lease = get(&format!("-n {SYSTEM} lease"));
+    let transitions = lease["items"][0]["spec"]["leaseTransitions"].as_u64();
+    transitions.unwrap_or(0)
+}
+
+#[test]
+fn a_gateway_s_death_fails_its_open_requests_and_moves_nobody() {
+    let (shop, load) = busy("gateway", 25);
+    let before = names(&shop);
+    let gateway = shop.gateways().remove(0);
+    containers::kill(&shop.get(&format!("pod/{gateway}")), "gateway");
+    let summary = load.finish();
+    assert_nobody_lost(&summary);
+    assert_only_open_requests_failed(&summary);
+    assert_eq!(summary["live_moves"], 0, "{summary}");
+    assert_eq!(before, names(&shop));
+}
+
+#[test]
+fn an_agent_s_death_fails_its_open_requests_and_its_users_stay() {
+    let (shop, load) = busy("agent", 28);
+    let before = shop.workers();
+    let reception = shop.group()["status"]["reception"].clone();
+    let pod = before.iter().find(|pod| pod["metadata"]["name"] == reception);
+    let pod = pod.expect("the reception's pod");
+    containers::kill(pod, "elastic-pool-agent");
+    eventually("the agent runs again", 60, || {
+        let now = shop.get(&format!("pod/{}", name(pod)));
+        let id = containers::try_id(&now, "elastic-pool-agent");
+        match id {
+            Some(id) if id != containers::id(pod, "elastic-pool-agent") => Ok(()),
+            _ => Err(now["status"]["initContainerStatuses"].to_string()),
+        }
+    });
+    let summary = load.finish();
+    assert_nobody_lost(&summary);
+    assert_only_open_requests_failed(&summary);
+    let after = names(&shop);
+    assert!(
+        before.iter().map(name).all(|worker| after.contains(&worker)),
+        "{after:?}: {:#?}",
+        shop.events()
+    );
+    let events = shop.events();
+    assert!(
+        events.iter().all(|(reason, _)| reason != "CompactionStarted"),
+        "{events:#?}"
+    );
+}
