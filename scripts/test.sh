@@ -43,6 +43,8 @@ stage "cluster binaries" tests/cluster/build.sh
 stage "rust, debug build of all tests" cargo nextest run --workspace --locked --no-run
 stage "format, lints, licences, generated files" scripts/check.sh
 stage "fast tests" tests "${run[@]}" -E 'not binary(cluster)'
+stage "CRDs on a real API server" tests/cluster/apiserver.sh tests/cluster/crd.sh
+stage "tests on a real API server" tests tests/cluster/apiserver.sh "${run[@]}" --run-ignored only -E 'binary(apiserver)'
 stage "rust, the image's static binaries" tests/cluster/image.sh
 stage "cluster tests" tests tests/cluster/with.sh "test-$$" "${run[@]}" -E 'binary(cluster)'
 finish 0

@@ -23,7 +23,7 @@ compile() { # binary version package [go build flags]: builds it and says how lo
 }
 
 packages() {
-  local need=(runc iptables conntrack nftables openssl iproute2 procps python3)
+  local need=(runc iptables conntrack nftables openssl iproute2 procps python3 curl)
   dpkg -s "${need[@]}" >/dev/null 2>&1 && return 0
   local t=$SECONDS; say "packages ${need[*]} ..."
   apt-get update -qq

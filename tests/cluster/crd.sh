@@ -20,7 +20,7 @@ k apply -f "$here/good.yaml" >/dev/null
 before=$(group)
 mode=$(k get poolgroup/shop-blue -o jsonpath='{.spec.mode} {.spec.class} {.spec.thresholds.receptionPercent} {.spec.moves.holdTimeout}')
 [ "$mode" = "Active default 50 5s" ] || fail "defaults: $mode"
-header=$(k get pgrp | head -1 | tr -s ' ')
+header=$(k get pgrp | sed -n 1p | tr -s ' ')   # all of it is read: head would end kubectl by a closed pipe
 [ "$header" = "NAME VERSION READY DESIRED USERS HEADROOM RECEPTION MODE AGE" ] || fail "printer columns: $header"
 for field in workers.min thresholds.receptionPercent template.spec.containers; do
   kubectl explain "poolgroup.spec.$field" >/dev/null || fail "kubectl explain poolgroup.spec.$field"
