@@ -11,7 +11,7 @@ PATH="$(scripts/tools.sh path):$PATH"; export PATH
 export CLUSTER=demo
 STATE=${DEMO_STATE:-/var/tmp/elastic-pool-demo}     # what was made, for `down`: cluster, namespaces, crds
 IMAGE=${DEMO_IMAGE:-docker.io/elastic-pool/elastic-pool:dev}
-PROFILE=${DEMO_PROFILE:-20x30s,300x240s,20x240s} LEGACY_PROFILE=${DEMO_LEGACY_PROFILE:-5x30s,80x150s,5x120s}
+PROFILE=${DEMO_PROFILE:-20x30s,300x240s,20x120s,4x150s} LEGACY_PROFILE=${DEMO_LEGACY_PROFILE:-5x30s,80x150s,5x120s}
 SYSTEM=elastic-pool-system SHOP=shop LEGACY=legacy
 begin=$SECONDS step=0 archive=
 

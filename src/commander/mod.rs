@@ -6,6 +6,7 @@
 
 mod actor;
 mod archive;
+mod commands;
 mod decide;
 mod drain;
 mod facts;
