@@ -9,10 +9,10 @@ use crate::shop::{Shop, manifest};
 #[test]
 fn a_group_grows_on_measured_cpu_and_shrinks_by_moving_users() {
     let mut group = manifest();
-    // The few users of the end are 15 points; by the default margin two workers would keep them for ever.
-    group["spec"]["thresholds"]["compactionMarginPercent"] = 120.into();
+    // The users of the end are 35 points: enough that some live on each worker that goes, and by this margin one worker holds them.
+    group["spec"]["thresholds"]["compactionMarginPercent"] = 100.into();
     let shop = Shop::open("growth", &group, 1);
-    let mut load = Load::start(&shop, "6x8s,90x45s,6x45s", "--cpu-ms 5 --arrivals 4");
+    let mut load = Load::start(&shop, "6x8s,120x42s,14x50s", "--cpu-ms 5 --arrivals 4");
     eventually("three workers or more", 65, || {
         let ready = shop.group()["status"]["readyWorkers"].as_u64();
         if ready >= Some(3) {
