@@ -194,7 +194,7 @@ impl Commander {
             .map(|claims| claims.into_values().collect())
             .unwrap_or_default();
         let table = self.recovery.tables.remove(subject);
-        let clients = self.recovery.clients.remove(subject).unwrap_or_default();
+        let clients = self.recovery.clients.get(subject).cloned().unwrap_or_default();
         let heard = Heard {
             claims,
             gateways_saw: table.map(|(epoch, _)| epoch),
@@ -220,6 +220,7 @@ impl Commander {
             }
             self.enact(subject, &verdict);
         }
+        self.recovery.clients.remove(subject);
         if let Some(pool) = self.pools.get_mut(&subject.0) {
             for client in clients {
                 pool.surface.bind(client, &subject.1);

@@ -668,6 +668,32 @@ fn a_forged_ticket_makes_a_claim_provisional() {
 }
 
 #[test]
+fn a_new_leader_joins_a_slice_that_nobody_granted_to_its_owner() {
+    let mut world = World::new(7, spec());
+    let (first, second) = (Birth(Term(3).number(1)), Birth(Term(3).number(2)));
+    for birth in [first, second] {
+        world.fact(Fact::Worker(Box::new(World::fact_of(birth))));
+    }
+    world.fact(Fact::Synced);
+    world.gateway();
+    world.hello(first, vec![world.owned("alice", first, Term(3).number(9))]);
+    let slice = Claim {
+        user: "alice".into(),
+        state: claim::State::Provisional.into(),
+        clients: vec![ClientId([8; 16]).to_string()],
+        ..Claim::default()
+    };
+    world.hello(second, vec![slice]);
+    world.pass(Duration::from_secs(1));
+    assert_eq!(world.owner("alice").map(|(owner, _)| owner), Some(first));
+    let joined = |command: &agent_command::Command| matches!(command, agent_command::Command::Snapshot(snapshot) if snapshot.join);
+    assert!(
+        world.agents[&second].told.iter().any(joined),
+        "the slice is asked for"
+    );
+}
+
+#[test]
 fn an_agent_of_a_foreign_pod_is_refused() {
     let mut world = World::serving();
     let before = world.commander.agents.len();
