@@ -100,13 +100,13 @@ fn worker() -> impl Strategy<Value = WorkerView> {
 
 fn policy() -> impl Strategy<Value = Policy> {
     let count = || prop_oneof![0usize..9, Just(1_000_000_000)];
-    let modes = prop_oneof![Just(Mode::Active), Just(Mode::Recommend), Just(Mode::Frozen)];
+    let mode = prop_oneof![Just(Mode::Active), Just(Mode::Recommend), Just(Mode::Frozen)];
     let moves = prop_oneof![Just(MoveMode::Live), Just(MoveMode::Drain)];
     let limits = (prop::option::of(any::<u64>()), -1.0f64..1.0);
     let times = (time(), time(), time());
     let shares = (share(), share(), share());
     let counts = (count(), count(), count(), prop::option::of(count()), count());
-    (shares, counts, times, limits, moves, modes).prop_map(
+    (shares, counts, times, limits, moves, mode).prop_map(
         |((reception, admission, margin), counts, times, (memory_bytes, cpu_cores), moves, mode)| Policy {
             reception,
             admission,
@@ -208,7 +208,8 @@ proptest! {
     fn no_line_makes_the_reader_panic(mut line in saved().prop_map(|saved| saved.to_json()), at in any::<prop::sample::Index>(), with in any::<char>()) {
         let starts: Vec<usize> = line.char_indices().map(|(start, _)| start).collect();
         let start = *at.get(&starts);
-        line.replace_range(start..=start + line[start..].chars().next().unwrap().len_utf8() - 1, &with.to_string());
+        let end = start + line[start..].chars().next().unwrap().len_utf8();
+        line.replace_range(start..end, &with.to_string());
         if let Ok(saved) = Saved::parse(&line) {
             let _ = saved.answer().to_json();
         }
