@@ -40,7 +40,12 @@ fn life(cost: impl Strategy<Value = u32> + Clone) -> impl Strategy<Value = Life>
                 ..policy
             },
             ticks,
-            idle,
+            // Where an idle worker shows more than the thresholds, nobody ever has room and growth has no end but max.
+            idle: if Share::from_percent(idle) < policy.reception {
+                idle
+            } else {
+                0
+            },
             start_up: [vec![first], others].concat(),
             moves_per_tick,
         },
