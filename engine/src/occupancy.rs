@@ -166,7 +166,7 @@ impl Rates {
         let (Some(first), Some(last)) = (rows.next(), rows.next_back()) else {
             return Self::default();
         };
-        Self::between(first, last)
+        Self::between(&first, &last)
     }
 
     fn between(first: &Row, last: &Row) -> Self {

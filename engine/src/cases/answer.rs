@@ -224,7 +224,7 @@ fn placed(group: &Group, placement: Result<&Placement, &PlaceError>) -> Answer {
 fn because(placement: &Result<Placement, PlaceError>) -> String {
     placement.as_ref().map_or_else(
         |error| format!("P3: {error}"),
-        |placement| placement.because.text.clone(),
+        |placement| placement.because.text(),
     )
 }
 
@@ -316,7 +316,7 @@ fn check_capacity(scene: &Scene) -> Answer {
             .collect();
         answer.insert("cancel_drain".to_owned(), names.into());
     }
-    answer.insert("because".to_owned(), growth.because.text.into());
+    answer.insert("because".to_owned(), growth.because.text().into());
     answer
 }
 
@@ -342,7 +342,7 @@ fn report(scene: &Scene) -> Answer {
     let mut answer = object(json!({
         "ledger": figures(&compaction.ledger),
         "retire": retired(group, compaction.step),
-        "because": compaction.because.text,
+        "because": compaction.because.text(),
     }));
     if let Step::CancelSpawn(birth) = compaction.step {
         answer.insert("cancel_spawn".to_owned(), name(group, birth));
@@ -369,7 +369,7 @@ fn until_stable(scene: &Scene) -> Answer {
     let mut reasons = Vec::new();
     loop {
         let compaction = compaction::compaction(&group, &scene.policy, NOW);
-        reasons.push(compaction.because.text);
+        reasons.push(compaction.because.text());
         let birth = match compaction.step {
             Step::Drain(birth) => {
                 order.push(name(&group, birth));
