@@ -93,13 +93,12 @@ fn rated(worker: &Actor, rates: Rates) -> String {
 
 pub(super) fn window(scene: &Scene, worker: &Actor) -> Answer {
     let users: Vec<_> = worker.window.rows().map(|row| row.report.users).collect();
-    let because = format!(
-        "M4: of the {} rows of {}, the last {} are kept, {} are here",
-        worker.rows_given,
-        worker.name,
-        scene.policy.window_rows,
-        users.len()
-    );
+    let (name, given, keep) = (&worker.name, worker.rows_given, scene.policy.window_rows);
+    let because = if given > keep {
+        format!("M4: {name} has {given} rows, of which the window keeps the last {keep}")
+    } else {
+        format!("M4: the window keeps {keep} rows, so all {given} of {name} are there")
+    };
     object(json!({
         "rows_kept": users.len(),
         "first_users": users.first().copied().flatten(),

@@ -29,7 +29,7 @@ pub(super) fn because(placement: &Result<Placement, PlaceError>) -> String {
         |PlaceError::NoRoutableWorker| {
             "P3: no worker is routable and takes newcomers, so nobody can be placed".to_owned()
         },
-        |placement| placement.because.text.clone(),
+        |placement| placement.because.to_string(),
     )
 }
 

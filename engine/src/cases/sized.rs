@@ -36,7 +36,7 @@ pub(super) fn check_capacity(scene: &Scene) -> Answer {
         let names: Vec<Value> = growth.cancel.iter().map(names).collect();
         answer.insert("cancel_drain".to_owned(), names.into());
     }
-    answer.insert("because".to_owned(), growth.because.text.into());
+    answer.insert("because".to_owned(), growth.because.to_string().into());
     answer
 }
 
@@ -64,7 +64,7 @@ pub(super) fn report(scene: &Scene) -> Answer {
     let mut answer = object(json!({
         "ledger": figures(&compaction.ledger),
         "retire": retired(group, compaction.step),
-        "because": compaction.because.text,
+        "because": compaction.because.to_string(),
     }));
     if let Step::CancelSpawn(birth) = compaction.step {
         answer.insert("cancel_spawn".to_owned(), name(group, birth));
@@ -91,7 +91,7 @@ pub(super) fn until_stable(scene: &Scene) -> Answer {
     let mut reasons = Vec::new();
     loop {
         let compaction = compaction::compaction(&group, &scene.policy, NOW);
-        reasons.push(compaction.because.text);
+        reasons.push(compaction.because.to_string());
         let birth = match compaction.step {
             Step::Drain(birth) => {
                 order.push(name(&group, birth));
