@@ -34,7 +34,10 @@ const START: Duration = Duration::from_secs(100_000);
 fn main() {
     println!("figure window_kib_per_worker {:.2} KiB", window_kib());
     for workers in [100, 1_000, 10_000] {
-        let mut pools: Vec<Pool> = STATES.into_iter().map(|state| Pool::new(state, workers)).collect();
+        let mut pools: Vec<Pool> = STATES
+            .into_iter()
+            .map(|state| Pool::new(state, workers))
+            .collect();
         let mut worst = 0.0_f64;
         let mut costs = vec![Vec::new(); pools.len()];
         for _ in 0..ROUNDS {
@@ -178,7 +181,11 @@ impl Pool {
     }
 
     fn now(&self) -> Duration {
-        START + self.policy.interval.mul_f64(self.sent as f64 / self.windows.len() as f64)
+        START
+            + self
+                .policy
+                .interval
+                .mul_f64(self.sent as f64 / self.windows.len() as f64)
     }
 
     /// One report, and all that follows from it.
@@ -273,7 +280,9 @@ fn placement_us() -> f64 {
 }
 
 fn plans_ms() -> f64 {
-    let pools: Vec<Pool> = (0..1_000).map(|i| Pool::new(STATES[i % STATES.len()], 10)).collect();
+    let pools: Vec<Pool> = (0..1_000)
+        .map(|i| Pool::new(STATES[i % STATES.len()], 10))
+        .collect();
     let round = |_| {
         let mut turn = pools.iter();
         per_item(pools.len(), || drop(black_box(turn.next().unwrap().plan())))

@@ -70,6 +70,15 @@ impl SpawnHistory {
         self.fault = Some(fault);
     }
 
+    /// This history once the spawns that took too long are given up: their replacements wait like any other's.
+    #[must_use]
+    pub fn with_given_up(mut self, group: &Group, policy: &Policy, now: Duration) -> Self {
+        if let Some(spawn) = group.overdue(policy.spawn_timeout, now).next_back() {
+            self.fail(now, spawn.fault());
+        }
+        self
+    }
+
     /// A spawn became routable, or the template changed: no pause any more.
     pub fn clear(&mut self) {
         *self = Self::default();
@@ -196,11 +205,18 @@ impl fmt::Display for Room {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Young(name) => {
-                write!(f, "{name} is routable for less than a smoothing window and counts as room")
+                write!(
+                    f,
+                    "{name} is routable for less than a smoothing window and counts as room"
+                )
             }
             Self::Below(of) => write!(f, "{} at {} is below {}", of.name, of.occupancy, of.threshold),
             Self::Alone(of) => {
-                write!(f, "{} alone at {} is below {}", of.name, of.occupancy, of.threshold)
+                write!(
+                    f,
+                    "{} alone at {} is below {}",
+                    of.name, of.occupancy, of.threshold
+                )
             }
             Self::Unknown(name) => write!(f, "nothing is known of {name} (E5)"),
         }
@@ -226,7 +242,11 @@ impl fmt::Display for Need {
                 of.threshold, of.name, of.occupancy
             ),
             Self::AloneFull(of) => {
-                write!(f, "{} alone at {} is not below {}", of.name, of.occupancy, of.threshold)
+                write!(
+                    f,
+                    "{} alone at {} is not below {}",
+                    of.name, of.occupancy, of.threshold
+                )
             }
             Self::NoneRoutable { in_flight, min } => {
                 write!(f, "nobody is routable, {in_flight} on the way, min {min}")
@@ -235,7 +255,10 @@ impl fmt::Display for Need {
                 placeable,
                 in_flight,
                 min,
-            } => write!(f, "{placeable} routable and {in_flight} on the way are fewer than {min}"),
+            } => write!(
+                f,
+                "{placeable} routable and {in_flight} on the way are fewer than {min}"
+            ),
         }
     }
 }
@@ -245,7 +268,10 @@ impl Hindrance {
         let rule = need.rule();
         match self {
             Self::DrainCancelled(name) => {
-                write!(f, "G2: {need}; the drain of {name} is cancelled, it counts as room")
+                write!(
+                    f,
+                    "G2: {need}; the drain of {name} is cancelled, it counts as room"
+                )
             }
             Self::InFlight(name) => write!(f, "G2: {need}; {name} is on its way"),
             Self::Max { living, max } => {
@@ -257,7 +283,10 @@ impl Hindrance {
                     SpawnFault::NoCapacity => ", the last for want of capacity,",
                     SpawnFault::Mistake => ", the last by a mistake in its template,",
                 };
-                write!(f, "{rule}: {need}; but {failures} spawns failed{last} and the pause is not over (G4)")
+                write!(
+                    f,
+                    "{rule}: {need}; but {failures} spawns failed{last} and the pause is not over (G4)"
+                )
             }
         }
     }
@@ -303,7 +332,11 @@ pub fn growth(group: &Group, policy: &Policy, spawns: &SpawnHistory, now: Durati
     let missing = min.saturating_sub(placeable + in_flight);
     if placeable == 0 {
         let wanted = missing.max(usize::from(in_flight == 0));
-        return seen.replace(wanted, Reason::NoRoutableWorker, Need::NoneRoutable { in_flight, min });
+        return seen.replace(
+            wanted,
+            Reason::NoRoutableWorker,
+            Need::NoneRoutable { in_flight, min },
+        );
     }
     if missing > 0 {
         let need = Need::BelowMin {

@@ -104,7 +104,10 @@ impl fmt::Display for Why {
             Self::WithinMargin(ledger) => write!(f, "C2: {ledger}: nobody goes"),
             Self::Stale(name) => write!(f, "E5: {name} is stale: nobody goes"),
             Self::WarmingUp(n) => {
-                write!(f, "E5: {n} workers have not filled a smoothing window: nobody goes")
+                write!(
+                    f,
+                    "E5: {n} workers have not filled a smoothing window: nobody goes"
+                )
             }
             Self::SpawnNotNeeded(ledger, name) => {
                 write!(f, "C2: {ledger}: the spawn of {name} is not needed any more")
@@ -117,13 +120,19 @@ impl fmt::Display for Why {
                 write!(f, "C2: {ledger}: {name} at {occupancy} is the least occupied")
             }
             Self::WouldGrowAgain(name, occupancy) => {
-                write!(f, "C2: without {name} at {occupancy} the group could not place well")
+                write!(
+                    f,
+                    "C2: without {name} at {occupancy} the group could not place well"
+                )
             }
             Self::AboveMax {
                 staying,
                 name,
                 occupancy,
-            } => write!(f, "C8: {staying} workers are more than max; {name} at {occupancy} goes"),
+            } => write!(
+                f,
+                "C8: {staying} workers are more than max; {name} at {occupancy} goes"
+            ),
             Self::WouldOverflow(name) => {
                 write!(f, "C8: without {name} a worker would be at more than 1.0")
             }
@@ -211,7 +220,7 @@ fn known(group: &Group) -> Result<(), Why> {
 }
 
 /// The least occupied that is not the reception and not passed over; ties go to the oldest (C2, C7).
-fn victim(group: &Group, now: Duration) -> Option<&WorkerView> {
+pub(crate) fn victim(group: &Group, now: Duration) -> Option<&WorkerView> {
     let reception = group.reception()?.birth;
     group.victims(now).find(|worker| worker.birth != reception)
 }

@@ -158,7 +158,7 @@ impl WorkerView {
 }
 
 /// The living workers of one group, in order of birth.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Group {
     workers: BTreeMap<Birth, WorkerView>,
     index: Index,
@@ -262,7 +262,10 @@ impl Group {
 
     /// Stale placeable workers, the least occupied as far as was known first.
     pub fn unknown(&self) -> impl Iterator<Item = &WorkerView> {
-        self.index.unknown.iter().filter_map(|(_, birth)| self.get(*birth))
+        self.index
+            .unknown
+            .iter()
+            .filter_map(|(_, birth)| self.get(*birth))
     }
 
     /// Known placeable workers, the youngest first.
@@ -342,11 +345,7 @@ impl Group {
     }
 
     /// Drains that call for something, in order of birth: not running any more, or of a worker that must go and had `timeout` for it.
-    pub fn due_drains(
-        &self,
-        timeout: Duration,
-        now: Duration,
-    ) -> impl Iterator<Item = (&WorkerView, Drain)> {
+    pub fn due_drains(&self, timeout: Duration, now: Duration) -> impl Iterator<Item = (&WorkerView, Drain)> {
         let mut births = self.index.ended.clone();
         if let Some(latest) = now.checked_sub(timeout) {
             births.extend(due(&self.index.must_go_since, latest));

@@ -95,7 +95,11 @@ impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Below(rule, of) => {
-                write!(f, "{rule:?}: {} at {} is below {}", of.name, of.occupancy, of.threshold)
+                write!(
+                    f,
+                    "{rule:?}: {} at {} is below {}",
+                    of.name, of.occupancy, of.threshold
+                )
             }
             Self::Alone(name) => write!(f, "P2: {name} is the only routable worker"),
             Self::NobodyElse(name, occupancy) => {
@@ -139,9 +143,8 @@ pub fn place(group: &Group, policy: &Policy, at: Option<Birth>) -> Result<Placem
 
 /// P2, then P3.
 fn at_reception(group: &Group, policy: &Policy, reception: &WorkerView) -> Placement {
-    keeps(group, policy, reception).unwrap_or_else(|| {
-        pass(group, policy, &[reception.birth]).unwrap_or_else(|| only(reception))
-    })
+    keeps(group, policy, reception)
+        .unwrap_or_else(|| pass(group, policy, &[reception.birth]).unwrap_or_else(|| only(reception)))
 }
 
 /// P2: below its threshold, or alone. While others are known, a stale reception is not below anything (E5).

@@ -105,7 +105,11 @@ impl fmt::Display for Why {
                     SpawnFault::NoCapacity => ": there is no capacity for it",
                     SpawnFault::Mistake => ": it cannot run as declared",
                 };
-                write!(f, "G4: {name} is not routable after {} s{kept}", timeout.as_secs())
+                write!(
+                    f,
+                    "G4: {name} is not routable after {} s{kept}",
+                    timeout.as_secs()
+                )
             }
             Self::Empty(name) => write!(f, "C2: {name} is empty"),
             Self::DrainTimeout(name, users) => {
@@ -191,12 +195,7 @@ pub fn plan(snapshot: &Snapshot<'_>, now: Duration) -> Plan {
         spawns,
     } = *snapshot;
     let compaction = compaction::compaction(group, policy, now);
-    let mut failed = *spawns;
-    let late = group.overdue(policy.spawn_timeout, now).next_back();
-    if let Some(spawn) = late {
-        // A spawn that is given up now is a failure like any other: its replacement waits (G4).
-        failed.fail(now, spawn.fault());
-    }
+    let failed = spawns.with_given_up(group, policy, now);
     let growth = capacity::growth(group, policy, &failed, now);
     let mut plan = Plan {
         decisions: Vec::with_capacity(2),

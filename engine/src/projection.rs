@@ -147,3 +147,90 @@ impl<'a> Projection<'a> {
             })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Projection;
+    use crate::compaction::Survivors;
+    use crate::group::{Group, WorkerView};
+    use crate::ids::Birth;
+    use crate::share::Share;
+    use crate::thresholds::Policy;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    /// Moves one user after the other, as a drain does, and looks at everybody.
+    fn moved(group: &Group, policy: &Policy, victim: &WorkerView) -> BTreeMap<Birth, Share> {
+        let transit: BTreeMap<Birth, Share> = group
+            .placeable()
+            .map(|worker| (worker.birth, worker.transit))
+            .collect();
+        let mut survivors = Survivors::without(group, policy, victim.birth, &transit);
+        let mut loads: BTreeMap<Birth, Share> = group
+            .placeable()
+            .filter(|worker| worker.birth != victim.birth)
+            .map(|worker| (worker.birth, worker.load()))
+            .collect();
+        let share = victim.share_per_user();
+        if victim.load() > Share::ZERO {
+            for _ in 0..victim.users.max(1) {
+                *loads.get_mut(&survivors.take(share).unwrap()).unwrap() += share;
+            }
+        }
+        loads
+    }
+
+    fn places_well(loads: &BTreeMap<Birth, Share>, policy: &Policy) -> bool {
+        let mut others = loads.values().skip(1);
+        match loads.len() {
+            1 => loads.values().all(|load| *load < policy.reception),
+            _ => others.any(|load| *load < policy.admission),
+        }
+    }
+
+    fn workers() -> impl Strategy<Value = (Group, WorkerView)> {
+        let load = prop_oneof![Just(0u32), 0u32..=1000, 700u32..=820, 950u32..=1000];
+        let transit = prop_oneof![9 => Just(0u32), 1 => 0u32..400];
+        let worker = (load, transit, 0usize..60);
+        prop::collection::vec(worker, 2..9).prop_map(|workers| {
+            let mille = |value: u32| Share::from_percent(value).divided(10);
+            let view = |((load, transit, users), birth): (_, u64)| WorkerView {
+                occupancy: mille(load),
+                transit: mille(transit),
+                users,
+                ..WorkerView::new(Birth(birth), "w")
+            };
+            let group: Group = workers.into_iter().zip(1..).map(view).collect();
+            let victim = group
+                .fresh()
+                .find(|worker| worker.birth != Birth(1))
+                .unwrap()
+                .clone();
+            (group, victim)
+        })
+    }
+
+    fn thresholds() -> impl Strategy<Value = Policy> {
+        (0u32..=100, 1u32..=100).prop_map(|(reception, admission)| Policy {
+            reception: Share::from_percent(reception.min(admission)),
+            admission: Share::from_percent(admission),
+            ..Policy::default()
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+        #[test]
+        fn counting_slots_answers_like_moving_every_user(
+            (group, victim) in workers(),
+            policy in prop_oneof![Just(Policy::default()), thresholds()],
+        ) {
+            let loads = moved(&group, &policy, &victim);
+            let projection = Projection::without(&group, &policy, &victim);
+            prop_assert_eq!(projection.places_well(), places_well(&loads, &policy), "{:?}", loads);
+            let over = loads.values().any(|load| load.exceeds(Share::ONE));
+            prop_assert_eq!(projection.overflows(), over, "{:?}", loads);
+        }
+    }
+}

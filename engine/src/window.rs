@@ -135,7 +135,11 @@ impl Window {
     fn packed(&self, row: usize) -> &[u8] {
         // Only a full window has turned round: then it has `keep` slots.
         let turned = self.oldest + row;
-        let place = if turned < self.rows { turned } else { turned - self.rows };
+        let place = if turned < self.rows {
+            turned
+        } else {
+            turned - self.rows
+        };
         &self.slots[place * self.slot..(place + 1) * self.slot]
     }
 
@@ -148,6 +152,12 @@ impl Window {
     pub fn last(&self, count: usize) -> impl ExactSizeIterator<Item = Row> + DoubleEndedIterator {
         let from = self.rows.saturating_sub(count);
         (from..self.rows).map(|row| packed::unpack(self.packed(row)))
+    }
+
+    /// What E1 reads of the last `count` reports, oldest first.
+    pub(crate) fn gauges(&self, count: usize) -> impl Iterator<Item = Report> {
+        let from = self.rows.saturating_sub(count);
+        (from..self.rows).map(|row| packed::unpack_gauges(self.packed(row)))
     }
 
     /// The newest row's arrival.

@@ -1,14 +1,23 @@
 //! Decision cases: reads one JSON line, asks the engine, gives the answer as JSON; no files, no printing.
+//!
+//! `question` and `input` (with `thresholds`, `users`, `rows`) read a case, `answer` (with `measured`, `placed`,
+//! `sized`) asks the engine, `check` compares with what the case expects.
 
 mod answer;
 mod check;
-mod field;
 mod input;
+mod measured;
+mod placed;
+mod question;
+mod rows;
+mod sized;
+mod thresholds;
+mod users;
 
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use field::Field;
+use crate::field::{Field, FieldError, quote_specials};
 
 pub use check::Mismatch;
 
@@ -19,22 +28,15 @@ pub enum CaseError {
     #[error("not JSON: {0}; a case is one object a line: {{\"name\", \"category\", \"input\", \"expect\"}}")]
     Json(String),
     /// A field is missing or has an impossible value.
-    #[error("{path} is {found}, must be {wanted}")]
-    Field {
-        /// Where, as in `input.workers[1].occupancy`.
-        path: String,
-        /// What stands there.
-        found: String,
-        /// What would be right.
-        wanted: String,
-    },
+    #[error(transparent)]
+    Field(#[from] FieldError),
 }
 
 /// One case of `tests/cases`, read and checked.
 #[derive(Clone, Debug)]
 pub struct Case {
     name: String,
-    question: answer::Question,
+    question: question::Question,
     scene: input::Scene,
     expect: Option<Map<String, Value>>,
 }
@@ -43,14 +45,14 @@ impl Case {
     /// Reads a line.
     pub fn parse(line: &str) -> Result<Self, CaseError> {
         let value: Value =
-            serde_json::from_str(&field::quote_specials(line)).map_err(|e| CaseError::Json(e.to_string()))?;
+            serde_json::from_str(&quote_specials(line)).map_err(|e| CaseError::Json(e.to_string()))?;
         let case = Field::root(&value);
         case.object()?;
         let input = case.get("input");
         let expect = case.get("expect");
         Ok(Self {
             name: case.get("name").text()?.to_owned(),
-            question: answer::Question::read(&case)?,
+            question: question::Question::read(&case)?,
             scene: input::Scene::read(&input)?,
             expect: expect
                 .optional()

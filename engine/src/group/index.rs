@@ -41,6 +41,10 @@ pub(super) struct Index {
 
 /// What the index knows of one worker.
 #[derive(Clone, Copy, Debug, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each says whether one set holds the worker"
+)]
 struct Facets {
     placeable: bool,
     fresh: bool,
@@ -174,7 +178,12 @@ impl Index {
         order(&mut self.laden, birth, old.laden, new.laden);
         order(&mut self.young, birth, old.young, new.young);
         order(&mut self.nascent, birth, old.nascent, new.nascent);
-        order(&mut self.must_go_since, birth, old.must_go_since, new.must_go_since);
+        order(
+            &mut self.must_go_since,
+            birth,
+            old.must_go_since,
+            new.must_go_since,
+        );
         order(&mut self.stale_from, birth, old.stale_from, new.stale_from);
         order(&mut self.passed_over, birth, old.passed_over, new.passed_over);
         count(&mut self.cold, old.cold, new.cold);
@@ -186,7 +195,11 @@ impl Index {
 
     /// Known placeable workers, the least occupied first, ties by birth.
     pub(super) fn by_occupancy(&self) -> impl Iterator<Item = (Share, Birth)> {
-        merged(self.free.iter().copied(), self.held.iter().copied(), Ordering::Less)
+        merged(
+            self.free.iter().copied(),
+            self.held.iter().copied(),
+            Ordering::Less,
+        )
     }
 
     /// The same, the other way round.
