@@ -92,9 +92,9 @@ pub(super) fn unpack_gauges(bytes: &[u8]) -> Report {
         queue_depth: None,
     };
     Report {
+        executor,
         cpu,
         rss,
-        executor,
         ..Report::default()
     }
 }
