@@ -202,7 +202,7 @@ pub fn plan(snapshot: &Snapshot<'_>, now: Duration) -> Plan {
         advice: Vec::new(),
         conditions: conditions(group, policy, &failed, growth.reason, now),
         ledger: compaction.ledger,
-        wake_at: wake_at(group, policy, &failed, now),
+        wake_at: wake_at(group, policy, spawns, now),
     };
     for spawn in group.overdue(policy.spawn_timeout, now) {
         plan.abandon(policy, spawn);
