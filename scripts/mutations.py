@@ -2,6 +2,7 @@
 """Breaks the engine on purpose, one named mutation at a time, and asks that the test that guards the rule goes red.
 
     scripts/mutations.py [NAME...]     all of engine/tests/mutations.toml, or those named
+    scripts/mutations.py --copy FOLDER only makes the copy of the engine, a workspace of its own (scripts/mutants.sh)
 
 Works on a copy of engine/ in target/mutations. Fails when the unbroken copy is not green, when a text to be replaced
 does not stand in its file exactly once, when a broken engine does not compile, and when its test stays green.
@@ -18,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "engine/tests/mutations.toml"
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 WORK = TARGET / "mutations"
-CASES = "1000"
+CASES = "4000"
 # A broken engine may never come to an end.
 LIMIT_SECONDS = 120
 # Compiled often and run for a second: nothing is optimised, and no debug information is written.
@@ -36,18 +37,18 @@ class Fault(Exception):
     """Something that makes the table or the tests worthless."""
 
 
-def copy() -> Path:
+def copy(work: Path) -> Path:
     """A workspace of the engine alone, its sources as they are now."""
     manifest = tomllib.loads((ROOT / "Cargo.toml").read_text())
     lines = (ROOT / "Cargo.toml").read_text().split("\n[package]\n")[0]
     assert "engine" in manifest["workspace"]["members"]
-    WORK.mkdir(parents=True, exist_ok=True)
-    (WORK / "Cargo.toml").write_text(lines + "\n")
-    shutil.copy(ROOT / "Cargo.lock", WORK / "Cargo.lock")
+    work.mkdir(parents=True, exist_ok=True)
+    (work / "Cargo.toml").write_text(lines + "\n")
+    shutil.copy(ROOT / "Cargo.lock", work / "Cargo.lock")
     for folder in ["engine", "tests/cases", "tests/traces"]:
         if (ROOT / folder).is_dir():
-            mirror(ROOT / folder, WORK / folder)
-    return WORK / "engine/src"
+            mirror(ROOT / folder, work / folder)
+    return work / "engine/src"
 
 
 def mirror(source: Path, target: Path) -> None:
@@ -114,13 +115,16 @@ def check_whole(mutations: list[dict]) -> None:
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["--copy"]:
+        copy(Path(sys.argv[2]))
+        return 0
     mutations = tomllib.loads(TABLE.read_text())["mutation"]
     if names := sys.argv[1:]:
         if unknown := set(names) - {mutation["name"] for mutation in mutations}:
             print(f"no mutation {', '.join(sorted(unknown))} in {TABLE.relative_to(ROOT)}", file=sys.stderr)
             return 2
         mutations = [mutation for mutation in mutations if mutation["name"] in names]
-    sources, begin, wrong = copy(), time.monotonic(), 0
+    sources, begin, wrong = copy(WORK), time.monotonic(), 0
     try:
         check_whole(mutations)
         print(f"mutations: the unbroken engine is green ({time.monotonic() - begin:.0f} s)", flush=True)
