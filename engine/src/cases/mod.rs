@@ -1,10 +1,9 @@
 //! Decision cases: reads one JSON line, asks the engine, gives the answer as JSON; no files, no printing.
 //!
 //! `question` and `input` (with `thresholds`, `users`, `rows`) read a case, `answer` (with `measured`, `placed`,
-//! `sized`) asks the engine, `check` compares with what the case expects.
+//! `sized`) asks the engine.
 
 mod answer;
-mod check;
 mod input;
 mod measured;
 mod placed;
@@ -18,8 +17,9 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::field::{Field, FieldError, quote_specials};
+use crate::mismatch::mismatches;
 
-pub use check::Mismatch;
+pub use crate::mismatch::Mismatch;
 
 /// What is wrong with a case line.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -78,7 +78,7 @@ impl Case {
     pub fn check(&self, answer: &Map<String, Value>) -> Vec<Mismatch> {
         self.expect
             .as_ref()
-            .map(|expect| check::mismatches(expect, answer))
+            .map(|expect| mismatches(expect, answer))
             .unwrap_or_default()
     }
 
