@@ -32,18 +32,17 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     pub group: Option<String>,
     /// The group's namespace; not needed where its name is the only one of its kind
-    #[arg(long, requires = "group")]
+    #[arg(long)]
     pub namespace: Option<String>,
     /// Where the commander answers: its monitor's port, on loopback
     #[arg(
         long,
-        requires = "group",
         env = "ELASTIC_POOL_COMMANDER",
         default_value = live::COMMANDER
     )]
     pub commander: String,
     /// Write the live group's snapshot and its answer into this file, to be asked again with --snapshot
-    #[arg(long, value_name = "FILE", requires = "group")]
+    #[arg(long, value_name = "FILE")]
     pub save: Option<PathBuf>,
     /// Compare: cases with what they expect, numbers to 1e-9; snapshots with the answer given when they were taken, byte by byte
     #[arg(long, conflicts_with = "group")]
@@ -118,6 +117,9 @@ pub enum Error {
         /// What would be right.
         wanted: &'static str,
     },
+    /// A flag that speaks of a live group, and no group.
+    #[error("{0} is given without --group, must be left out or used with it")]
+    NoGroup(&'static str),
     /// The live group could not be asked.
     #[error(transparent)]
     Live(#[from] live::LiveError),
@@ -193,6 +195,14 @@ fn all(
             passed: 1,
             ..Outcome::default()
         });
+    }
+    // Said here: clap waives `requires` where files, which conflict with --group, are given.
+    let orphans = [
+        ("--namespace", args.namespace.is_some()),
+        ("--save", args.save.is_some()),
+    ];
+    if let Some((flag, _)) = orphans.into_iter().find(|(_, given)| *given) {
+        return Err(Error::NoGroup(flag));
     }
     let (kind, paths) = if args.snapshot.is_empty() {
         (Kind::Case, &args.files)

@@ -94,6 +94,10 @@ fn people_get_lines_and_programs_get_json() {
     r#"{"name":"x","category":"fixture","input":{"workers":[{"name":"w1","state":"sleepy"}]}}"#,
     "standard input:1: input.workers[0].state is \"sleepy\", must be routable, nascent, draining, evacuating, retiring, dead, "
 )]
+#[case::a_snapshot(
+    r#"{"snapshot":1,"group":"shop/blue"}"#,
+    "standard input:1: the line is a saved snapshot, must be a case; `elastic-pool decide --snapshot FILE` answers"
+)]
 #[case::empty(
     "",
     "standard input: is empty, must hold decision cases, one JSON object a line"
@@ -390,4 +394,30 @@ fn a_bad_address_or_name_is_refused_before_anybody_is_asked(
     let (code, _, err) = decide(&live(commander.to_owned(), group), b"");
     assert_eq!(code, 2);
     assert!(err.starts_with(expected), "{err}");
+}
+
+#[test]
+fn a_case_among_snapshots_is_told_apart() {
+    let (code, _, err) = decide(&snapshots(false), LINE.as_bytes());
+    assert_eq!(code, 2);
+    assert!(
+        err.starts_with("standard input:1: snapshot is missing, must be 1, the version"),
+        "{err}"
+    );
+}
+
+#[test]
+fn flags_of_a_live_group_are_refused_without_one() {
+    let args = Args {
+        save: Some("x".into()),
+        ..Args::default()
+    };
+    let (code, _, err) = decide(&args, LINE.as_bytes());
+    assert_eq!(
+        (code, err.as_str()),
+        (
+            2,
+            "--save is given without --group, must be left out or used with it\n"
+        )
+    );
 }

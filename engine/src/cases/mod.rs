@@ -27,6 +27,11 @@ pub enum CaseError {
     /// The line is no JSON.
     #[error("not JSON: {0}; a case is one object a line: {{\"name\", \"category\", \"input\", \"expect\"}}")]
     Json(String),
+    /// It is a saved snapshot.
+    #[error(
+        "the line is a saved snapshot, must be a case; `elastic-pool decide --snapshot FILE` answers snapshots"
+    )]
+    Snapshot,
     /// A field is missing or has an impossible value.
     #[error(transparent)]
     Field(#[from] FieldError),
@@ -47,7 +52,9 @@ impl Case {
         let value: Value =
             serde_json::from_str(&quote_specials(line)).map_err(|e| CaseError::Json(e.to_string()))?;
         let case = Field::root(&value);
-        case.object()?;
+        if case.object()?.contains_key("snapshot") && case.get("name").optional().is_none() {
+            return Err(CaseError::Snapshot);
+        }
         let input = case.get("input");
         let expect = case.get("expect");
         Ok(Self {
