@@ -73,7 +73,7 @@ fn people_get_lines_and_programs_get_json() {
     let (_, out, _) = decide(&text, LINE.as_bytes());
     assert_eq!(
         out,
-        "x\n  reason: cannot_place\n  spawn: 1\n  G1: w1 alone at 0.60 is not below 0.50\n"
+        "x\n  reason: cannot_place\n  spawn: 1\n  G1: w1, alone, at 0.60 is not below its threshold of 0.50, so one is spawned\n"
     );
     assert!(cases(LINE).1.starts_with('{'));
 }

@@ -26,7 +26,7 @@ impl fmt::Display for Answer {
         item(f, "a login", &place, &login.because)?;
         self.write_leaving(f)?;
         for condition in &self.conditions {
-            writeln!(f, "condition    {condition}")?;
+            item(f, "condition", condition.kind, &condition.message)?;
         }
         if let Some(seconds) = &self.wake_in_s {
             writeln!(f, "ask again    in {seconds} s, though nothing is reported")?;
@@ -58,7 +58,10 @@ impl Answer {
             .iter()
             .any(|decided| decided.because == growth.because);
         if !told {
-            item(f, "growth", growth.reason, &growth.because)?;
+            item(f, "growth", &growth.reason.replace('_', " "), &growth.because)?;
+        }
+        if let Some(withheld) = &growth.withheld {
+            writeln!(f, "             not done: {withheld}")?;
         }
         Ok(())
     }
