@@ -104,3 +104,17 @@ pub(crate) fn codes(plan: &Plan) -> Vec<&'static str> {
 pub(crate) fn acts(workers: impl IntoIterator<Item = WorkerView>) -> Vec<Action> {
     actions(&planned(workers, &Policy::default()))
 }
+
+pub(crate) fn with_max(max: usize) -> Policy {
+    Policy {
+        max: Some(max),
+        ..Policy::default()
+    }
+}
+
+pub(crate) fn with_min(min: usize) -> Policy {
+    Policy {
+        min,
+        ..Policy::default()
+    }
+}
