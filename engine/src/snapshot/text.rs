@@ -35,6 +35,16 @@ impl fmt::Display for Answer {
     }
 }
 
+impl Answer {
+    /// Only what was decided and why, for a list of many.
+    pub fn brief(&self) -> impl fmt::Display + '_ {
+        fmt::from_fn(|f| {
+            writeln!(f, "{} at {} s", self.group, self.taken_at_s)?;
+            self.write_now(f)
+        })
+    }
+}
+
 fn warned(warning: bool) -> &'static str {
     if warning { ", with a warning" } else { "" }
 }
