@@ -15,6 +15,7 @@ pub mod forward;
 pub mod group;
 pub mod ids;
 pub mod ledger;
+mod mismatch;
 pub mod moves;
 pub mod occupancy;
 pub mod placement;
@@ -24,6 +25,7 @@ pub mod recovery;
 pub mod report;
 pub mod share;
 pub mod snapshot;
+mod strict;
 pub mod thresholds;
 pub mod window;
 
