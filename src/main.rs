@@ -40,7 +40,7 @@ enum Command {
     Local(LocalArgs),
     /// Prints the custom resource definitions
     Crd,
-    /// Answers decision cases, one JSON object a line
+    /// Says what would happen and why: for decision cases, saved snapshots and live groups
     Decide(decide::Args),
 }
 
