@@ -19,6 +19,7 @@ pub mod plan;
 pub mod recovery;
 pub mod report;
 pub mod share;
+pub mod simulate;
 pub mod thresholds;
 pub mod window;
 
