@@ -2,9 +2,8 @@
 //!
 //! `report` and `window` keep what a worker measured (M), `occupancy` turns it into a [`Share`] (E),
 //! `placement` answers a login (P), `capacity` grows (G), `ledger` and `compaction` shrink (C), `plan` puts
-//! growth and compaction together, `moves` is one user's move (V), `recovery` judges what a new leader hears;
-//! `simulate` serves a made-up or recorded day with all of it.
-//! `snapshot` saves a group to be asked again, `cases` answers made-up ones.
+//! growth and compaction together, `moves` is one user's move (V), `recovery` judges what a new leader hears.
+//! `snapshot` saves a group to be asked again, `cases` answers made-up ones, `simulate` serves a whole day.
 
 pub mod backoff;
 pub mod capacity;

@@ -43,12 +43,28 @@ impl Random {
 
 /// The logarithm of a positive number, made of exact operations: those of the C libraries differ in their last digits.
 fn ln(x: f64) -> f64 {
-    let exponent = (x.to_bits() >> 52) as f64 - 1023.0;
-    let mantissa = f64::from_bits(x.to_bits() & ((1 << 52) - 1) | (1023 << 52));
+    const ODD: [f64; 12] = [
+        1.0 / 23.0,
+        1.0 / 21.0,
+        1.0 / 19.0,
+        1.0 / 17.0,
+        1.0 / 15.0,
+        1.0 / 13.0,
+        1.0 / 11.0,
+        1.0 / 9.0,
+        1.0 / 7.0,
+        1.0 / 5.0,
+        1.0 / 3.0,
+        1.0,
+    ];
+    let mut exponent = (x.to_bits() >> 52) as f64 - 1023.0;
+    let mut mantissa = f64::from_bits(x.to_bits() & ((1 << 52) - 1) | (1023 << 52));
+    if mantissa > std::f64::consts::SQRT_2 {
+        mantissa /= 2.0;
+        exponent += 1.0;
+    }
     let t = (mantissa - 1.0) / (mantissa + 1.0);
-    let series = (0..24)
-        .rev()
-        .fold(0.0, |sum, n| sum * t * t + 1.0 / f64::from(2 * n + 1));
+    let series = ODD.iter().fold(0.0, |sum, odd| sum * (t * t) + odd);
     exponent * std::f64::consts::LN_2 + 2.0 * t * series
 }
 
