@@ -231,9 +231,9 @@ fn spawn(
 ) -> Growth {
     let living = group.living() - group.overdue(policy.spawn_timeout, now).count();
     let surge = policy.max_surge.min(group.must_go_count());
-    let allowed = policy
-        .max
-        .map_or(wanted, |max| (max + surge).saturating_sub(living).min(wanted));
+    let allowed = policy.max.map_or(wanted, |max| {
+        max.saturating_add(surge).saturating_sub(living).min(wanted)
+    });
     if allowed == 0 {
         let max = policy.max.unwrap_or_default();
         let text = format!("{text}; but {living} live and max is {max} (G2)");

@@ -32,7 +32,7 @@ impl Share {
 
     /// `percent` of a worker, exactly.
     pub const fn from_percent(percent: u32) -> Self {
-        Self(percent as i64 * (PICOS / 100))
+        Self((percent as i64).saturating_mul(PICOS / 100))
     }
 
     /// `picos` units of 10^-12, as [`Self::picos`] gives them.

@@ -1,8 +1,18 @@
 //! Decision cases: reads one JSON line, asks the engine, gives the answer as JSON; no files, no printing.
+//!
+//! `question` and `input` (with `thresholds`, `users`, `rows`) read a case, `answer` (with `measured`, `placed`,
+//! `sized`) asks the engine, `check` compares with what the case expects.
 
 mod answer;
 mod check;
 mod input;
+mod measured;
+mod placed;
+mod question;
+mod rows;
+mod sized;
+mod thresholds;
+mod users;
 
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -26,7 +36,7 @@ pub enum CaseError {
 #[derive(Clone, Debug)]
 pub struct Case {
     name: String,
-    question: answer::Question,
+    question: question::Question,
     scene: input::Scene,
     expect: Option<Map<String, Value>>,
 }
@@ -42,7 +52,7 @@ impl Case {
         let expect = case.get("expect");
         Ok(Self {
             name: case.get("name").text()?.to_owned(),
-            question: answer::Question::read(&case)?,
+            question: question::Question::read(&case)?,
             scene: input::Scene::read(&input)?,
             expect: expect
                 .optional()
