@@ -162,3 +162,14 @@ fn an_option_out_of_bounds_says_them(#[case] text: &str) {
         Err("must be a number from 0 to 60".to_owned())
     );
 }
+
+#[rstest]
+#[case("office", include_str!("../tests/traces/office.csv"))]
+#[case("flash-crowd", include_str!("../tests/traces/flash-crowd.csv"))]
+#[case("sawtooth", include_str!("../tests/traces/sawtooth.csv"))]
+fn the_made_up_days_are_a_day_of_ten_thousand_users(#[case] day: &str, #[case] text: &str) {
+    let trace = super::Trace::parse(text.as_bytes()).unwrap();
+    let logins: f64 = trace.rows.iter().map(|row| row.logins).sum();
+    assert!((logins - 10_000.0).abs() < 10.0, "{day}: {logins}");
+    assert_eq!(trace.span(), std::time::Duration::from_hours(24), "{day}");
+}
