@@ -1,8 +1,22 @@
 #!/usr/bin/env bash
-# bench.sh [PART]...: lines `figure NAME VALUE UNIT` on stdout, all else on stderr. benches/figures says what each figure means; this adds the image's size.
-# Parts: moves, proxy, memory, decision (default all, within six minutes after the build). Wants a machine with nothing else to do.
+# bench.sh [PART]...: lines `figure NAME VALUE UNIT` on stdout, all else on stderr. benches/figures says what each figure means, and
+# engine/examples/{cost,simulate}.rs those of the parts `engine` and `simulate`; this adds the image's size.
+# Parts: engine, simulate, moves, proxy, memory, decision (default all, within six minutes after the build). Wants a machine with nothing else to do.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+engine_part() { # example [argument]...: alone it needs nothing of the rest, and is built in seconds
+  local example=$1; shift
+  cargo build --release --locked -p elastic-pool-engine --example "$example" >&2
+  "$(cargo metadata --no-deps --format-version 1 | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/release/examples/$example" "$@"
+}
+wanted() { [[ " ${asked[*]:-$1} " == *" $1 "* ]]; }
+asked=("$@")
+! wanted engine || engine_part cost
+! wanted simulate || engine_part simulate tests/traces
+parts=()
+for part in "$@"; do [[ $part =~ ^(engine|simulate)$ ]] || parts+=("$part"); done
+[ $# -eq 0 ] || [ ${#parts[@]} -gt 0 ] || exit 0
+set -- ${parts[@]+"${parts[@]}"}
 # Flags and target as the image's, so that the same dependencies serve both and the figures are the shipped binary's.
 triple=$(rustc -vV | sed -n 's/^host: //p')
 RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --locked --target "$triple" --bins --example figures >&2

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use elastic_pool_engine::capacity::SpawnHistory;
-use elastic_pool_engine::group::{Drain, DrainKind, DrainProgress};
+use elastic_pool_engine::group::{Drain, DrainKind, DrainProgress, SpawnFault};
 use elastic_pool_engine::ids::UserId;
 use elastic_pool_engine::occupancy::Limits;
 use elastic_pool_engine::snapshot::{MAX_USERS, Saved, SavedUser, Stays};
@@ -92,6 +92,8 @@ fn worker() -> impl Strategy<Value = WorkerView> {
                     users,
                     transit,
                     passed_over_until: passed,
+                    outdated: warm && stale,
+                    hindered: stale.then_some(SpawnFault::Mistake),
                     ..WorkerView::new(Birth(birth), &name)
                 }
             },
@@ -163,6 +165,7 @@ fn saved() -> impl Strategy<Value = Saved> {
     let spawns = (any::<u32>(), prop::option::of(time())).prop_map(|(failures, last_failure)| SpawnHistory {
         failures,
         last_failure,
+        fault: last_failure.map(|_| SpawnFault::NoCapacity),
     });
     (with_users, policy(), spawns, time()).prop_map(|((users, group), policy, spawns, now)| {
         let snapshot = Snapshot {

@@ -103,8 +103,8 @@ impl Answer {
     pub(super) fn of(saved: &Saved) -> Self {
         let (group, policy, now) = (saved.group(), saved.policy(), saved.taken_at());
         let plan = plan(&saved.snapshot(), now);
-        let given_up = group.overdue(policy.spawn_timeout, now).count();
-        let growth = capacity::growth(group, policy, &saved.spawns.failed_now(given_up, now), now);
+        let spawns = saved.spawns.with_given_up(group, policy, now);
+        let growth = capacity::growth(group, policy, &spawns, now);
         let compaction = compaction::compaction(group, policy, now);
         Self {
             group: saved.name().to_owned(),
@@ -268,8 +268,8 @@ fn condition(condition: &Condition) -> &'static str {
     match condition {
         Condition::ScalingLimited => "ScalingLimited",
         Condition::AboveMax => "AboveMax",
-        Condition::SpawnsFailing => "SpawnsFailing",
-        Condition::ReportsStale(_) => "ReportsStale",
+        Condition::SpawnsFailing(_) => "SpawnsFailing",
+        Condition::ReportsStale { .. } => "ReportsStale",
     }
 }
 

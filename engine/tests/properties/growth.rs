@@ -29,7 +29,7 @@ proptest! {
     ) {
         let group: Group = workers.iter().cloned().collect();
         let oracle = Oracle { workers: &workers, policy: &policy, spawns, now: NOW };
-        let seen = spawns.failed_now(oracle.overdue(), NOW);
+        let seen = spawns.with_given_up(&group, &policy, NOW);
         let found = growth(&group, &policy, &seen, NOW);
         let expected = oracle.growth();
         prop_assert_eq!(Grows { spawn: found.spawn, cancel: found.cancel, code: found.because.code }, expected);
@@ -80,7 +80,7 @@ proptest! {
         last in moment(),
     ) {
         let mut group: Group = workers.into_iter().collect();
-        let spawns = SpawnHistory { failures, last_failure: Some(last) };
+        let spawns = SpawnHistory { failures, last_failure: Some(last), fault: None };
         let pause = Duration::from_secs(10 * (1 << (failures - 1).min(5))).min(Duration::from_mins(5));
         let over = last + pause;
         prop_assert_eq!(spawns.blocked_until(NOW), (over > NOW).then_some(over));

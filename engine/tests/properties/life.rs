@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use elastic_pool_engine::capacity::SpawnHistory;
 use elastic_pool_engine::compaction::Survivors;
-use elastic_pool_engine::group::{Drain, DrainKind, DrainProgress};
+use elastic_pool_engine::group::{Drain, DrainKind, DrainProgress, SpawnFault};
 use elastic_pool_engine::ledger::Transit;
 use elastic_pool_engine::placement::place;
 use elastic_pool_engine::{Action, Birth, Group, Policy, Share, WorkerState, WorkerView};
@@ -194,7 +194,7 @@ impl<'a> World<'a> {
             }
             Action::CancelSpawn { birth } | Action::AbandonSpawn { birth } => {
                 if matches!(action, Action::AbandonSpawn { .. }) {
-                    self.spawns.fail(now);
+                    self.spawns.fail(now, SpawnFault::TimedOut);
                 }
                 self.ready.remove(&birth);
                 self.group.remove(birth);

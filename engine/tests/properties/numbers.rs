@@ -152,7 +152,7 @@ proptest! {
         now in time(),
     ) {
         let mut group: Group = workers.into_iter().collect();
-        let spawns = SpawnHistory { failures, last_failure: last };
+        let spawns = SpawnHistory { failures, last_failure: last, fault: None };
         let plan = plan_at(&mut group, &policy, &spawns, now);
         let ledger = Ledger::of(&group, &policy);
         prop_assert_eq!(plan.ledger, ledger);

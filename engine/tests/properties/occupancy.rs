@@ -254,7 +254,7 @@ proptest! {
         };
         prop_assert_eq!(history(&window, &limits), kept.iter().map(fullest).collect::<Vec<_>>());
         let rates = Rates::of(&window);
-        let rows: Vec<&Row> = window.rows().collect();
+        let rows: Vec<Row> = window.rows().collect();
         let elapsed = rows.last().map_or(0.0, |last| last.at.saturating_sub(rows[0].at).as_secs_f64());
         if elapsed > 0.0 {
             let skipped = reports.len() - kept.len() + 1;

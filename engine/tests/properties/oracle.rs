@@ -135,6 +135,7 @@ impl<'a> Oracle<'a> {
             } else {
                 "below_min"
             };
+            drains.sort_by_key(|w| (w.occupancy, w.birth));
             let back = drains.iter().take(wanted).map(|w| w.birth).collect();
             return self.spawn(wanted, back, code);
         }
@@ -173,14 +174,14 @@ impl<'a> Oracle<'a> {
                 ..nothing("max_workers")
             };
         }
-        let failures = self.spawns.failures as usize + self.overdue();
-        let pause = (0..failures).fold(0, |pause: u64, _| (pause * 2).clamp(10, 300));
-        let last = if self.overdue() > 0 {
-            Some(self.now)
-        } else {
-            self.spawns.last_failure
+        // Nobody is spawned in a pause, so who fails in one was made together with who failed before.
+        let pause = |failures| (0..failures).fold(0, |pause: u64, _| (pause * 2).clamp(10, 300));
+        let blocked = |failures, last: Option<Duration>| {
+            let pause = Duration::from_secs(pause(failures));
+            last.is_some_and(|at| at.saturating_add(pause) > self.now)
         };
-        if last.is_some_and(|at| at.saturating_add(Duration::from_secs(pause)) > self.now) {
+        let (failures, last) = (self.spawns.failures, self.spawns.last_failure);
+        if blocked(failures, last) || self.overdue() > 0 && blocked(failures + 1, Some(self.now)) {
             return Grows {
                 cancel,
                 ..nothing("backing_off")
@@ -201,7 +202,10 @@ impl<'a> Oracle<'a> {
         let above_margin = capacity - occupied > self.policy.margin + Share::from_f64(1e-9).unwrap();
         let reports = |worker: &&WorkerView| worker.is_open() || worker.drain().is_some();
         let unknown = self.workers.iter().filter(reports).any(|worker| worker.stale)
-            || self.open().iter().any(|worker| !worker.warm);
+            || self
+                .workers
+                .iter()
+                .any(|worker| !worker.warm && (reports(&worker) || worker.nascent_since().is_some()));
         if !(above_max || above_margin) || unknown {
             return Shrinks::No;
         }
@@ -262,8 +266,8 @@ impl<'a> Oracle<'a> {
             })
             .collect();
         let (users, share) = match drained.users {
-            0 => (1, drained.occupancy),
-            users => (users, drained.occupancy.divided(users)),
+            0 => (1, drained.occupancy + drained.transit),
+            users => (users, (drained.occupancy + drained.transit).divided(users)),
         };
         for _ in 0..if share == Share::ZERO { 0 } else { users } {
             let target = loads

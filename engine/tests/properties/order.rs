@@ -2,7 +2,7 @@
 
 use elastic_pool_engine::capacity::SpawnHistory;
 use elastic_pool_engine::placement::place;
-use elastic_pool_engine::{Birth, Group, Policy, Share, WorkerView};
+use elastic_pool_engine::{Birth, Group, Policy, Share, WorkerState, WorkerView};
 use proptest::prelude::*;
 
 use crate::oracle::{Facts, Oracle};
@@ -80,7 +80,9 @@ proptest! {
         let transit: Share = open().rev().map(|worker| worker.transit).sum();
         prop_assert_eq!(group.load(), (occupied, transit));
         prop_assert_eq!(group.placeable_count(), open().count());
-        prop_assert_eq!(group.cold_count(), open().filter(|worker| !worker.warm).count());
+        let retires = |worker: &&WorkerView| matches!(worker.state, WorkerState::Retiring { .. });
+        let cold = workers.iter().filter(|worker| !worker.warm && !retires(worker));
+        prop_assert_eq!(group.cold_count(), cold.count());
         prop_assert_eq!(group.living(), workers.len());
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use elastic_pool_engine::group::{DrainKind, DrainProgress};
+use elastic_pool_engine::group::{DrainKind, DrainProgress, SpawnFault};
 use elastic_pool_engine::plan::Condition;
 use elastic_pool_engine::{Action, Birth, Group, Mode, MoveMode, Policy, WorkerView};
 use proptest::prelude::*;
@@ -95,7 +95,7 @@ proptest! {
         let drains = plan.actions().filter(|action| matches!(action, Action::Drain { .. })).count();
         let grows = plan.actions().any(|action| matches!(action, Action::Spawn { .. }));
         prop_assert!(drains <= 1 && !(drains == 1 && grows));
-        prop_assert!(plan.reasons().all(|why| !why.code.is_empty() && !why.text.is_empty()));
+        prop_assert!(plan.reasons().all(|why| !why.code.is_empty() && !why.text().is_empty()));
     }
 
     #[test]
@@ -157,12 +157,13 @@ proptest! {
             .filter(|worker| worker.stale && (worker.is_open() || worker.drain().is_some()))
             .map(|worker| worker.birth)
             .collect();
-        let says_stale = plan.conditions.contains(&Condition::ReportsStale(stale.clone()));
-        prop_assert_eq!(says_stale, !stale.is_empty());
+        let says_stale = stale.first().map(|first| Condition::ReportsStale { workers: stale.len(), first: *first });
+        let is_stale = |condition: &&Condition| matches!(condition, Condition::ReportsStale { .. });
+        prop_assert_eq!(plan.conditions.iter().find(is_stale), says_stale.as_ref());
         let limited = plan.reasons().any(|why| why.code == "max_workers");
         prop_assert_eq!(plan.conditions.contains(&Condition::ScalingLimited), limited);
         let late = plan.actions().any(|action| matches!(action, Action::AbandonSpawn { .. }));
-        prop_assert_eq!(plan.conditions.contains(&Condition::SpawnsFailing), late || spawns.failures > 0);
+        prop_assert_eq!(plan.conditions.contains(&Condition::SpawnsFailing(SpawnFault::TimedOut)), late || spawns.failures > 0);
         let staying = group.placeable_count() + group.in_flight(policy.spawn_timeout, NOW).count();
         let above = policy.max.is_some_and(|max| staying > max);
         prop_assert_eq!(plan.conditions.contains(&Condition::AboveMax), above);

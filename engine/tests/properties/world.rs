@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use elastic_pool_engine::capacity::SpawnHistory;
 use elastic_pool_engine::compaction::Survivors;
-use elastic_pool_engine::group::{Drain, DrainKind, DrainProgress};
+use elastic_pool_engine::group::{Drain, DrainKind, DrainProgress, SpawnFault};
 use elastic_pool_engine::{
     Action, Birth, Group, MoveMode, Plan, Policy, Share, Snapshot, WorkerState, WorkerView, plan,
 };
@@ -189,6 +189,7 @@ pub(crate) fn spawns() -> impl Strategy<Value = SpawnHistory> {
     let some = (1u32..6, moment()).prop_map(|(failures, at)| SpawnHistory {
         failures,
         last_failure: Some(at),
+        fault: Some(SpawnFault::TimedOut),
     });
     prop_oneof![3 => none, 1 => some]
 }

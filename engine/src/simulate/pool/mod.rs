@@ -14,7 +14,7 @@ use super::crowd::{Change, Day, User};
 use super::curve::{Curve, Means};
 use super::meter::{Meter, Overload, first_report};
 use crate::capacity::SpawnHistory;
-use crate::group::{DrainProgress, Group, WorkerState, WorkerView};
+use crate::group::{DrainProgress, Group, SpawnFault, WorkerState, WorkerView};
 use crate::ids::Birth;
 use crate::ledger::Transit;
 use crate::occupancy;
@@ -359,7 +359,7 @@ impl<'a> Pool<'a> {
             }
             Action::CancelSpawn { birth } => self.remove(birth),
             Action::AbandonSpawn { birth } => {
-                self.spawns.fail(self.now);
+                self.spawns.fail(self.now, SpawnFault::TimedOut);
                 self.remove(birth)
             }
             Action::Drain { birth } => self.drain(birth),
