@@ -12,7 +12,7 @@ engine_part() { # example [argument]...: alone it needs nothing of the rest, and
 wanted() { [[ " ${asked[*]:-$1} " == *" $1 "* ]]; }
 asked=("$@")
 ! wanted engine || engine_part cost
-! wanted simulate || engine_part simulate tests/traces
+! wanted simulate || engine_part simulate tests/traces 5
 parts=()
 for part in "$@"; do [[ $part =~ ^(engine|simulate)$ ]] || parts+=("$part"); done
 [ $# -eq 0 ] || [ ${#parts[@]} -gt 0 ] || exit 0

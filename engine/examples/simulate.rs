@@ -42,6 +42,18 @@ fn main() -> Result<(), Box<dyn Error>> {
         figure("above_admission_percent", "%", &|o| {
             o.pool.placed_above_admission_percent
         });
+        figure("user_hours_above_capacity_percent", "%", &|o| {
+            o.pool.user_hours_above_capacity / o.day.user_hours * 100.0
+        });
+        figure("autoscaler_worker_hours_vs_optimum", "ratio", &|o| {
+            o.autoscaler.worker_hours_vs_optimum
+        });
+        figure("autoscaler_above_admission_percent", "%", &|o| {
+            o.autoscaler.placed_above_admission_percent
+        });
+        figure("autoscaler_user_hours_above_capacity_percent", "%", &|o| {
+            o.autoscaler.user_hours_above_capacity / o.day.user_hours * 100.0
+        });
         figure("killed_by_autoscaler", "sessions", &|o| {
             o.autoscaler.killed as f64
         });
