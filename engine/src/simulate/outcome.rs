@@ -2,9 +2,11 @@
 
 use serde::Serialize;
 
+use super::curve::Means;
+use super::meter::Overload;
 use super::optimum::Optimum;
 use super::trace::{Clock, Trace};
-use super::{Settings, meter, pool, rival};
+use super::{Settings, pool, rival};
 use crate::thresholds::Policy;
 
 /// A day served three ways.
@@ -144,23 +146,18 @@ impl Outcome {
     ) -> Self {
         let least = least_hours(&optimum, trace);
         let load = optimum.load.hours;
-        let figures =
-            |hours: f64, most: f64, logins: usize, above: usize, overload: meter::Overload| Figures {
-                worker_hours: round(hours),
-                worker_hours_vs_optimum: round(ratio(hours, least)),
-                most_workers: most,
-                mean_occupancy: round(ratio(load, hours)),
-                logins,
-                placed_above_admission: above,
-                placed_above_admission_percent: round(ratio(above as f64, logins as f64) * 100.0),
-                user_hours_above_admission: round(overload.above_admission),
-                user_hours_above_capacity: round(overload.above_capacity),
-                moves: 0,
-                passed: 0,
-                killed: 0,
-            };
-        let served = &pool.workers;
-        let pods = &rival.pods;
+        let by_pool = Served {
+            workers: &pool.workers,
+            logins: pool.logins,
+            placed_above: pool.placed_above,
+            overload: pool.overload,
+        };
+        let by_rival = Served {
+            workers: &rival.pods,
+            logins: rival.logins,
+            placed_above: rival.placed_above,
+            overload: rival.overload,
+        };
         Self {
             day: DayFigures {
                 start: Clock(trace.start).to_string(),
@@ -175,23 +172,11 @@ impl Outcome {
             pool: Figures {
                 moves: pool.moves,
                 passed: pool.passed,
-                ..figures(
-                    served.hours,
-                    served.highest,
-                    pool.logins,
-                    pool.placed_above,
-                    pool.overload,
-                )
+                ..by_pool.figures(load, least)
             },
             autoscaler: Figures {
                 killed: rival.killed,
-                ..figures(
-                    pods.hours,
-                    pods.highest,
-                    rival.logins,
-                    rival.placed_above,
-                    rival.overload,
-                )
+                ..by_rival.figures(load, least)
             },
             optimum: OptimumFigures {
                 worker_hours: round(least),
@@ -200,6 +185,37 @@ impl Outcome {
                 short_minutes: optimum.short_minutes,
             },
             minutes: Minutes::new(optimum, pool, rival),
+        }
+    }
+}
+
+/// What both ways of serving a day count.
+struct Served<'a> {
+    workers: &'a Means,
+    logins: usize,
+    placed_above: usize,
+    overload: Overload,
+}
+
+impl Served<'_> {
+    /// The figures, given the hours of load and the fewest worker-hours.
+    fn figures(&self, load: f64, least: f64) -> Figures {
+        let hours = self.workers.hours;
+        Figures {
+            worker_hours: round(hours),
+            worker_hours_vs_optimum: round(ratio(hours, least)),
+            most_workers: self.workers.highest,
+            mean_occupancy: round(ratio(load, hours)),
+            logins: self.logins,
+            placed_above_admission: self.placed_above,
+            placed_above_admission_percent: round(
+                ratio(self.placed_above as f64, self.logins as f64) * 100.0,
+            ),
+            user_hours_above_admission: round(self.overload.above_admission),
+            user_hours_above_capacity: round(self.overload.above_capacity),
+            moves: 0,
+            passed: 0,
+            killed: 0,
         }
     }
 }
