@@ -15,6 +15,7 @@ pub mod forward;
 pub mod group;
 pub mod ids;
 pub mod ledger;
+mod mismatch;
 pub mod moves;
 pub mod occupancy;
 pub mod placement;

@@ -3,11 +3,15 @@
 
 use elastic_pool_engine::cases::Case;
 
+use proptest::prelude::*;
 use rstest::rstest;
 
+const GIVEN: &str = include_str!("../../tests/cases/decisions.jsonl");
+const RULES: &str = include_str!("../../tests/cases/rules.jsonl");
+
 #[rstest]
-#[case::given(include_str!("../../tests/cases/decisions.jsonl"), 55)]
-#[case::rules(include_str!("../../tests/cases/rules.jsonl"), 120)]
+#[case::given(GIVEN, 55)]
+#[case::rules(RULES, 120)]
 fn every_case_is_answered_as_expected_and_explained_by_a_rule(#[case] lines: &str, #[case] at_least: usize) {
     let mut failed = Vec::new();
     for line in lines.lines() {
@@ -67,6 +71,22 @@ fn refusal(category: &str, input: &str) -> String {
 #[case(
     r#"{"event":{"type":"drain","worker":"w9"}}"#,
     "input.event.worker is \"w9\", must be the name of a worker of this case, or null"
+)]
+#[case(
+    r#"{"workers":[{"name":"w1","users":["a","b","a"]}]}"#,
+    "input.workers[0].users is [\"a\",\"b\",\"a\"], must be a list in which nobody stands twice"
+)]
+#[case(
+    r#"{"workers":[{"name":"w1","users":"a"}]}"#,
+    "input.workers[0].users is \"a\", must be a list of users, a map of users to open requests, or their number"
+)]
+#[case(
+    r#"{"workers":[{"name":"w1","users":2000000}]}"#,
+    "input.workers[0].users is 2000000, must be at most 1000000 users"
+)]
+#[case(
+    r#"{"workers":[{"name":"w1"}],"open_requests":{"a":-1}}"#,
+    "input.open_requests.a is -1, must be a whole number from 0 to 1000000000"
 )]
 #[case(r"[]", "input is [], must be an object")]
 fn a_bad_field_is_named_with_what_would_be_right(#[case] input: &str, #[case] expected: &str) {
@@ -219,6 +239,16 @@ fn answer(category: &str, input: &str) -> serde_json::Value {
     r#"{"thresholds":{"max_workers":2},"workers":[{"name":"w1","occupancy":0.9},{"name":"w2","occupancy":0.9},{"name":"w3","occupancy":0.3}]}"#,
     r#"{"ledger":{"C":2.1,"O":2.1,"H":0.0,"margin":1.2},"retire":null}"#
 )]
+#[case::c6_users_may_be_objects_with_their_open_requests(
+    "drain",
+    r#"{"workers":[{"name":"w1","occupancy":0},{"name":"w2","occupancy":0.2,"users":[{"user":"a","open_requests":1},"b"]}],"event":{"type":"drain","worker":"w2"}}"#,
+    r#"{"move_order":["b","a"],"target":{"a":"w1","b":"w1"}}"#
+)]
+#[case::what_nobody_knows_changes_nothing_and_is_said(
+    "scale_up",
+    r#"{"thresholds":{"recepton_threshold":0.9},"colour":"red","workers":[{"name":"w1","occupancy":0.6,"room":4}],"event":{"type":"check_capacity","why":"?"}}"#,
+    r#"{"spawn":1,"reason":"cannot_place","ignored_fields":["input.colour","input.thresholds.recepton_threshold","input.event.why","input.workers[0].room"]}"#
+)]
 #[case::a_fixture_is_the_whole_picture(
     "fixture",
     r#"{"workers":[{"name":"w1","occupancy":0.6},{"name":"w2","occupancy":0.9}]}"#,
@@ -228,4 +258,27 @@ fn answer(category: &str, input: &str) -> serde_json::Value {
 fn rules_hold_in_cases(#[case] category: &str, #[case] input: &str, #[case] expected: &str) {
     let expected: serde_json::Value = serde_json::from_str(expected).unwrap();
     assert_eq!(answer(category, input), expected);
+}
+
+proptest! {
+    #[test]
+    fn a_spoilt_line_is_answered_or_refused_and_never_panics(
+        line in any::<prop::sample::Index>(),
+        at in any::<prop::sample::Index>(),
+        with in prop_oneof![
+            any::<char>().prop_map(String::from),
+            any::<f64>().prop_map(|number| number.to_string()),
+            prop::sample::select(vec!["", "null", "NaN", "1e999", "-", "{", "]", "\"", "18446744073709551615", "1e-320"])
+                .prop_map(str::to_owned),
+        ],
+    ) {
+        let lines: Vec<&str> = RULES.lines().collect();
+        let line = *line.get(&lines);
+        let starts: Vec<(usize, char)> = line.char_indices().collect();
+        let (start, old) = *at.get(&starts);
+        let spoilt = format!("{}{with}{}", &line[..start], &line[start + old.len_utf8()..]);
+        if let Ok(case) = Case::parse(&spoilt) {
+            prop_assert!(case.answer().contains_key("because"));
+        }
+    }
 }

@@ -40,6 +40,8 @@ pub(super) fn parse(line: &str) -> Result<Saved, SnapshotError> {
     let json = |error: serde_json::Error| SnapshotError::Json(error.to_string());
     let value: Value = serde_json::from_str(line).map_err(json)?;
     let root = Field::root(&value);
+    root.object()?;
+    version(&root.get("snapshot"))?;
     root.object_of(&[
         "snapshot",
         "group",
@@ -49,7 +51,6 @@ pub(super) fn parse(line: &str) -> Result<Saved, SnapshotError> {
         "workers",
         "answer",
     ])?;
-    version(&root.get("snapshot"))?;
     let given = serde_json::from_str::<Given<'_>>(line).map_err(json)?.answer;
     if let Some(answer) = root.get("answer").optional() {
         answer.object()?;
