@@ -84,7 +84,7 @@ pub enum Error {
         /// Name of the file.
         origin: String,
         /// What is wrong.
-        source: ManifestError,
+        source: Box<ManifestError>,
     },
     /// A field of the group cannot be used.
     #[error("{origin}: PoolGroup {name}: {source}")]
@@ -94,7 +94,7 @@ pub enum Error {
         /// Name of the group.
         name: String,
         /// The field, its value and what would be right.
-        source: FieldError,
+        source: Box<FieldError>,
     },
     /// The manifest does not say which group.
     #[error("{origin}: {found}, {remedy}")]
@@ -180,13 +180,13 @@ fn policy(path: &Path, name: Option<&str>) -> Result<(Policy, usize), Error> {
     })?;
     let manifests = manifest::read(&text).map_err(|source| Error::Manifest {
         origin: origin.clone(),
-        source,
+        source: Box::new(source),
     })?;
     let group = choose(&origin, &manifests.groups, name)?;
     let spec = resolve::group_spec(group, true).map_err(|source| Error::Group {
         origin,
         name: group.name_any(),
-        source,
+        source: Box::new(source),
     })?;
     Ok((
         commander::policy(&spec, spec.live_moves),
