@@ -238,7 +238,7 @@ fn number(field: &str, text: &str, least: f64, most: f64) -> Result<f64, String>
 fn time(text: &str) -> Result<Duration, String> {
     let wrong = || {
         format!(
-            "time is {}, must be HH:MM or HH:MM:SS, such as 09:30; hours may go on over 24",
+            "time is {}, must be HH:MM or HH:MM:SS, such as 09:30; hours may go on over 24, up to 99",
             quoted(text)
         )
     };
@@ -283,6 +283,7 @@ impl fmt::Display for Clock {
 mod tests {
     use super::{HEADER, LARGEST, Row, Trace};
     use crate::share::Share;
+    use proptest::prelude::*;
     use rstest::rstest;
     use std::time::Duration;
 
@@ -387,5 +388,23 @@ mod tests {
             error.contains("seconds of full workers, must be at most 100000000"),
             "{error}"
         );
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_the_bytes_are_they_are_read_or_refused_at_a_line_of_theirs(
+            lines in prop::collection::vec("([0-9]{2}:[0-9]{2})?[-0-9.,:eE]{0,24}|[ -~]{0,20}|\\PC{0,8}", 0..6),
+            tail in prop::collection::vec(any::<u8>(), 0..4),
+            headed: bool,
+        ) {
+            let mut bytes = if headed { format!("{HEADER}\n").into_bytes() } else { Vec::new() };
+            bytes.extend(lines.join("\n").into_bytes());
+            bytes.extend(tail);
+            let count = bytes.split(|byte| *byte == b'\n').count();
+            match Trace::parse(&bytes) {
+                Ok(trace) => prop_assert!(headed && trace.rows.len() >= 2),
+                Err(error) => prop_assert!((1..=count + 1).contains(&error.line), "{error} in {count} lines"),
+            }
+        }
     }
 }

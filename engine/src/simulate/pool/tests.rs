@@ -1,5 +1,7 @@
 use std::time::Duration;
 
+use proptest::prelude::*;
+
 use super::{Pool, drive};
 use crate::group::{WorkerState, WorkerView};
 use crate::share::Share;
@@ -124,4 +126,30 @@ fn the_engine_sees_what_the_workers_hold() {
             assert_eq!(view.occupancy, worker.meter.reading.occupancy);
         }
     });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn nobody_is_lost_whatever_the_day(
+        rows in prop::collection::vec((0u32..150, 30u32..1200, 0u32..20), 2..8),
+        seed: u64,
+        spawn in 0u64..200,
+        min in 1usize..4,
+        smoothing_rows in 1usize..8,
+    ) {
+        let line = |(index, (logins, stay, cost)): (usize, &(u32, u32, u32))| {
+            format!("00:{:02},{logins},{stay},{cost}\n", index * 5)
+        };
+        let lines: String = rows.iter().enumerate().map(line).collect();
+        let trace = Trace::parse(format!("{}\n{lines}", crate::simulate::HEADER).as_bytes()).unwrap();
+        let settings = Settings { seed, spawn: Duration::from_secs(spawn), ..Settings::default() };
+        let policy = Policy { smoothing_rows, min, ..Policy::default() };
+        let users = crowd(&trace, &settings);
+        let served = drive(&users, &policy, &settings, trace.span(), |pool| {
+            nobody_is_lost(pool);
+            assert!(pool.group.reception().is_some());
+        });
+        prop_assert_eq!(served.logins, users.len());
+    }
 }
