@@ -26,6 +26,7 @@ pub mod report;
 pub mod share;
 pub mod simulate;
 pub mod snapshot;
+mod strict;
 pub mod thresholds;
 pub mod window;
 

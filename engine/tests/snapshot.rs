@@ -375,11 +375,11 @@ fn people_read_the_same_at_a_terminal() {
         "now          drain w4",
         "a login      stays on w1",
         "next to go   w4 with 3 users",
-        "             bob                  idle     -> w1, then at 0.47",
-        "             cid                  idle     stays: a move of his failed, the next try is in 31 s (V6)",
-        "             ann                  1 open   -> w3, then at 0.47",
-        "w1                               routable        0.40      4  reception",
-        "w4                               routable        0.20      3",
+        "             bob     idle     -> w1, then at 0.47",
+        "             cid     idle     stays: a move of his failed, the next try is in 31 s (V6)",
+        "             ann     1 open   -> w3, then at 0.47",
+        "w1      routable      0.40      4  reception",
+        "w4      routable      0.20      3",
     ];
     let missing: Vec<&str> = lines
         .into_iter()

@@ -337,6 +337,29 @@ fn a_live_group_answers_as_its_saved_snapshot_does() {
 }
 
 #[test]
+fn the_last_decisions_of_a_group_are_told_in_brief() {
+    let two = format!(
+        "{}\n{}\n",
+        saved().answered().to_json(),
+        saved().answered().to_json()
+    );
+    let (address, asked) = commander(response("200 OK", &two));
+    let args = Args {
+        past: true,
+        output: Some(Output::Text),
+        ..live(address, "shop-blue")
+    };
+    let (code, out, err) = decide(&args, b"");
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert_eq!(out.matches("shop/shop-blue at 60 s\n").count(), 2);
+    assert_eq!(out.matches("now          drain w3\n").count(), 2, "{out}");
+    assert_eq!(
+        asked.join().unwrap(),
+        "GET /_commander/decisions?group=shop-blue HTTP/1.1"
+    );
+}
+
+#[test]
 fn an_unknown_group_is_told_with_those_there_are() {
     let (address, asked) = commander(response(
         "404 Not Found",
