@@ -153,7 +153,8 @@ fn table(out: &mut String, outcome: &Outcome) {
         "optimum"
     );
     let mut row = |name: &str, of: &dyn Fn(&Figures) -> String, best: &str| {
-        put!(out, "{name:<46}{:>14}{:>14}{best:>14}", of(pool), of(rival));
+        let text = format!("{name:<46}{:>14}{:>14}{best:>14}", of(pool), of(rival));
+        put!(out, "{}", text.trim_end());
     };
     row(
         "worker-hours",
