@@ -1,12 +1,14 @@
 //! What reads text from outside, under text that was right until somebody's hand slipped. The fuzz targets (fuzz/) go further.
 
 use elastic_pool_engine::cases::Case;
+use elastic_pool_engine::simulate::Trace;
 use elastic_pool_engine::snapshot::Saved;
-use elastic_pool_engine::{Group, Snapshot};
+use elastic_pool_engine::{Group, Share, Snapshot};
 use proptest::prelude::*;
 
 use crate::world::{NOW, any_workers, config, policy_of_either_moves, spawns};
 
+const DAY: &str = include_str!("../../../tests/traces/office.csv");
 const CASES: &str = include_str!("../../../tests/cases/decisions.jsonl");
 
 /// Words that mean something to a reader of JSON, or nearly.
@@ -111,6 +113,21 @@ fn snapshot_is_answered_or_refused(line: &str) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+fn trace_is_read_or_refused(bytes: &[u8]) -> Result<(), TestCaseError> {
+    match Trace::parse(bytes) {
+        Ok(trace) => {
+            prop_assert!(trace.rows.len() >= 2 && trace.span() >= trace.step && !trace.step.is_zero());
+            for row in &trace.rows {
+                prop_assert!((0.0..=1e6).contains(&row.logins), "{:?}", row);
+                prop_assert!(row.cost >= Share::ZERO && row.cost <= Share::ONE, "{:?}", row);
+                prop_assert!(row.mean_stay.as_secs_f64() >= 1.0, "{:?}", row);
+            }
+        }
+        Err(error) => prop_assert!(error.line > 0 && !error.problem.is_empty(), "{:?}", error),
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(config())]
 
@@ -132,6 +149,18 @@ proptest! {
         let line = Saved::of("shop/blue", &snapshot, NOW, []).to_json();
         snapshot_is_answered_or_refused(&line)?;
         snapshot_is_answered_or_refused(&slipped(&line, &slips))?;
+    }
+
+    #[test]
+    fn a_trace_is_read_or_refused_whatever_stands_there(rows in 0usize..12, slips in slips()) {
+        let day: String = DAY.split_inclusive('\n').take(rows).collect();
+        trace_is_read_or_refused(day.as_bytes())?;
+        trace_is_read_or_refused(slipped(&day, &slips).as_bytes())?;
+    }
+
+    #[test]
+    fn any_bytes_are_no_trace(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+        trace_is_read_or_refused(&bytes)?;
     }
 
     #[test]
