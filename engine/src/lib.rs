@@ -2,12 +2,14 @@
 //!
 //! `report` and `window` keep what a worker measured (M), `occupancy` turns it into a [`Share`] (E),
 //! `placement` answers a login (P), `capacity` grows (G), `ledger` and `compaction` shrink (C), `plan` puts
-//! growth and compaction together, `moves` is one user's move (V), `recovery` judges what a new leader hears.
+//! growth and compaction together, `moves` is one user's move (V), `recovery` judges what a new leader hears,
+//! `fence` is what an agent serves (V8).
 
 pub mod backoff;
 pub mod capacity;
 pub mod cases;
 pub mod compaction;
+pub mod fence;
 pub mod forward;
 pub mod group;
 pub mod ids;
