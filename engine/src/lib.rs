@@ -3,7 +3,7 @@
 //! `report` and `window` keep what a worker measured (M), `occupancy` turns it into a [`Share`] (E),
 //! `placement` answers a login (P), `capacity` grows (G), `ledger` and `compaction` shrink (C), `plan` puts
 //! growth and compaction together, `moves` is one user's move (V), `recovery` judges what a new leader hears,
-//! `fence` is what an agent serves (V8).
+//! `fence` is what an agent serves, `ownership` what the others believe (V8).
 
 pub mod backoff;
 pub mod capacity;
@@ -16,6 +16,7 @@ pub mod ids;
 pub mod ledger;
 pub mod moves;
 pub mod occupancy;
+pub mod ownership;
 pub mod placement;
 pub mod plan;
 pub mod recovery;

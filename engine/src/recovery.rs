@@ -3,7 +3,7 @@
 use crate::ids::{Birth, Epoch};
 
 /// How a worker's agent says that it holds a user.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Held {
     /// Epoch 0: logged in there, granted by nobody (P6), or a claim without a valid ticket.
     Provisional,
@@ -26,7 +26,7 @@ pub enum Held {
 }
 
 /// What one living worker holds of the user.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Claim {
     /// The worker.
     pub worker: Birth,
@@ -37,7 +37,7 @@ pub struct Claim {
 }
 
 /// All that was heard of one user in this term.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Heard {
     /// The living workers' claims; every worker that may hold users has spoken or is dead (D1).
     pub claims: Vec<Claim>,
@@ -50,7 +50,7 @@ pub struct Heard {
 }
 
 /// Where he lives from now on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Owner {
     /// There, under the epoch he has.
     Keeps(Birth, Epoch),
@@ -68,7 +68,7 @@ pub enum Owner {
 }
 
 /// What an agent is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Order {
     /// Serve again, under the new epoch.
     Thaw {
@@ -97,7 +97,7 @@ pub enum Order {
 }
 
 /// The judgement about one user.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Verdict {
     /// Where he lives.
     pub owner: Owner,
@@ -133,6 +133,42 @@ pub fn resolve(heard: &Heard) -> Verdict {
         owner,
         orders,
         alarm: is_alarming(&claims),
+    }
+}
+
+/// What is done about a claim that comes after the judgement: an agent that (re)connects, or a frozen one that asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Late {
+    /// He is this worker's: it is told so again.
+    Assign,
+    /// The worker knows better than the surface, which takes its word.
+    Take,
+    /// He lives here and nowhere else: he is granted a new epoch and thawed under it.
+    Thaw {
+        /// The move that is undone.
+        id: Epoch,
+    },
+    /// The worker is told to.
+    Order(Order),
+    /// As a login that no gateway has asked to place yet (P6).
+    Born,
+    /// Nothing is owed.
+    Nothing,
+}
+
+/// Weighs a late claim against `resident`, the surface's owner and epoch; no operation of the user is under way.
+pub fn weigh(claim: &Claim, resident: Option<(Birth, Epoch)>) -> Late {
+    let here = resident.is_some_and(|(owner, _)| owner == claim.worker);
+    let newer = resident.is_none_or(|(_, epoch)| claim.epoch > epoch);
+    match claim.held {
+        Held::Owned if here && !newer => Late::Assign,
+        Held::Owned if newer => Late::Take,
+        Held::Owned => Late::Order(Order::Forget { id: claim.epoch }),
+        Held::Frozen { id } if here || resident.is_none() => Late::Thaw { id },
+        Held::Frozen { id } => Late::Order(Order::Forget { id }),
+        Held::Staged { id, .. } => Late::Order(Order::Discard { id }),
+        Held::Past => Late::Nothing,
+        Held::Provisional => Late::Born,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use elastic_pool_engine::ids::{Birth, ClientId, Epoch, UserId};
-use elastic_pool_engine::recovery::{self as judge, Heard, Order, Owner};
+use elastic_pool_engine::recovery::{self as judge, Heard, Late, Order, Owner};
 
 use super::operation::{Kind, Operation, Subject};
 use super::{Commander, RECOVERY_LIMIT};
@@ -352,30 +352,24 @@ impl Commander {
             .get(key)
             .and_then(|pool| pool.surface.get(user))
             .map(|resident| (resident.owner, resident.epoch));
-        let here = resident.is_some_and(|(owner, _)| owner == birth);
-        let newer = resident.is_none_or(|(_, epoch)| claim.epoch > epoch);
-        match claim.held {
-            judge::Held::Owned if here && !newer => self.assign(key, user),
-            judge::Held::Owned if newer => self.take(subject, birth, claim.epoch),
-            judge::Held::Owned => self.order(subject, birth, Order::Forget { id: claim.epoch }, None),
-            judge::Held::Frozen { id } if here || resident.is_none() => {
+        match judge::weigh(&claim, resident) {
+            Late::Assign => self.assign(key, user),
+            Late::Take => self.take(subject, birth, claim.epoch),
+            Late::Order(order) => self.order(subject, birth, order, None),
+            Late::Thaw { id } => {
                 let epoch = self.next_epoch();
                 self.take(subject, birth, epoch);
                 self.order(subject, birth, Order::Thaw { id }, Some(epoch));
             }
-            judge::Held::Frozen { id } => self.order(subject, birth, Order::Forget { id }, None),
-            judge::Held::Staged { id, .. } => self.order(subject, birth, Order::Discard { id }, None),
-            judge::Held::Past => {}
-            judge::Held::Provisional => {
+            Late::Nothing => {}
+            Late::Born => {
                 let name = user.to_string();
                 for client in clients {
-                    self.user_born(
-                        birth,
-                        &proto::UserBorn {
-                            user: name.clone(),
-                            client: client.to_string(),
-                        },
-                    );
+                    let born = proto::UserBorn {
+                        user: name.clone(),
+                        client: client.to_string(),
+                    };
+                    self.user_born(birth, &born);
                 }
             }
         }

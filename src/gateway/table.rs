@@ -9,6 +9,7 @@ use std::sync::atomic::{
 
 use arc_swap::ArcSwap;
 use elastic_pool_engine::ids::{Birth, ClientId, Epoch, UserId};
+use elastic_pool_engine::ownership;
 use http::HeaderValue;
 use parking_lot::Mutex;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
@@ -328,7 +329,7 @@ impl Table {
             user: user.clone(),
         });
         let before = self.users.change(&user, |users| match users.get(&user) {
-            Some(present) if !anyway && present.epoch > owner.epoch => None,
+            Some(present) if !anyway && !ownership::is_news(Some(present.epoch), owner.epoch) => None,
             _ => Some(users.insert(user.clone(), owner)),
         });
         let Some(before) = before else { return };

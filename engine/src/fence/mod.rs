@@ -19,7 +19,7 @@ const MAX_RECORDS: usize = 200_000;
 const MAX_CLIENTS: usize = 64;
 
 /// What the agent holds of one user.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum State {
     /// Logged in here, granted by nobody yet (epoch 0).
     Provisional,
@@ -52,7 +52,7 @@ pub enum State {
 }
 
 /// One user's record.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Record {
     /// How he is held.
     pub state: State,
@@ -89,7 +89,7 @@ pub trait Tickets {
 }
 
 /// Answer of the fence to a forward.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verdict {
     /// Serve; nothing changed.
     Accept,
@@ -110,7 +110,7 @@ pub enum Verdict {
 }
 
 /// Why a transition is not possible.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// No record of this user.
     NotHere,
@@ -119,7 +119,7 @@ pub enum Refusal {
 }
 
 /// What a transition found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Step {
     /// To be done now.
     Go,
