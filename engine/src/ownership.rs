@@ -21,12 +21,12 @@ pub struct Known {
     pub live: bool,
     /// An agent told of a login that no gateway has asked to place yet (P6).
     pub born: bool,
-    /// A move, join or leave of his is under way or waits (V11).
+    /// A move, join or leave of his is under way or waits (V11), or a new leader does not know yet where he lives (D3).
     pub busy: bool,
 }
 
 /// The answer to a gateway that does not know a user, or was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Answer {
     /// He lives where the surface says.
     Owned {
@@ -44,7 +44,7 @@ pub enum Answer {
 /// Answers a gateway (L6, V8); `refused` is the epoch that an agent refused, or that stands in the cookie.
 pub fn answer(known: Known, refused: Epoch) -> Answer {
     match known.resident {
-        None if !known.live => Answer::Wait,
+        None if !known.live || known.busy => Answer::Wait,
         None if known.born => Answer::Provisional,
         None => Answer::Gone,
         Some(epoch) if epoch <= refused && known.busy => Answer::Wait,
@@ -85,6 +85,7 @@ mod tests {
             ..KNOWN
         };
         assert_eq!(answer(nobody, Epoch(5)), Answer::Gone);
+        assert_eq!(answer(Known { busy: true, ..nobody }, Epoch(5)), Answer::Wait);
         assert_eq!(
             answer(Known { born: true, ..nobody }, Epoch(5)),
             Answer::Provisional

@@ -43,7 +43,7 @@ pub struct Heard {
     pub claims: Vec<Claim>,
     /// The highest epoch of him that a gateway's table knows.
     pub gateways_saw: Option<Epoch>,
-    /// Every gateway has spoken in this term or is gone.
+    /// Every gateway has spoken in this term or is gone, or the time for it is up.
     pub gateways_heard: bool,
     /// A worker of the earlier term that may have been the other end of a move is dead.
     pub worker_died: bool,
@@ -173,30 +173,27 @@ pub fn weigh(claim: &Claim, resident: Option<(Birth, Epoch)>) -> Late {
 }
 
 /// "frozen, staged" and the rows about a frozen one whose target is dead or without the user.
+///
+/// The last leader may have routed the move: the target then serves from the next forward on, whatever it claims now.
+/// Only gateways can tell, so nothing is undone before all of them were heard.
 fn frozen_alone(heard: &Heard, claims: &[Claim], frozen: &Claim) -> Owner {
     let Held::Frozen { id } = frozen.held else {
         return Owner::Unknown;
     };
-    let is_staged = claims
+    let staged = claims
         .iter()
-        .any(|claim| matches!(claim.held, Held::Staged { id: staged, .. } if staged == id));
-    if is_staged {
-        return Owner::Granted(frozen.worker);
-    }
+        .find(|claim| matches!(claim.held, Held::Staged { id: staged, .. } if staged == id));
     let fence_knows = claims
         .iter()
         .any(|claim| claim.held == Held::Past && claim.epoch >= id);
     let gateway_saw = heard.gateways_saw.is_some_and(|epoch| epoch >= id);
-    if fence_knows || gateway_saw {
-        return Owner::Nobody {
+    match staged {
+        Some(target) if heard.gateways_saw == Some(id) => Owner::Activated(target.worker, id),
+        _ if fence_knows || gateway_saw => Owner::Nobody {
             lost: heard.worker_died && !fence_knows,
-        };
-    }
-    // A dead target may have been routed to: only the gateways can tell.
-    if heard.worker_died && !heard.gateways_heard {
-        Owner::Unknown
-    } else {
-        Owner::Granted(frozen.worker)
+        },
+        _ if heard.gateways_heard => Owner::Granted(frozen.worker),
+        _ => Owner::Unknown,
     }
 }
 
@@ -212,9 +209,10 @@ fn unowned(heard: &Heard, claims: &[Claim]) -> Owner {
             Owner::Granted(claim.worker)
         });
     };
-    let gateway_saw = heard.gateways_saw.is_some_and(|epoch| epoch >= id);
-    if complete && !gateway_saw {
-        return if heard.gateways_heard {
+    // A gateway that saw the move itself makes it a committed one; one that saw more makes the copy stale.
+    let is_past = heard.gateways_saw.is_some_and(|epoch| epoch > id);
+    if complete && !is_past {
+        return if heard.gateways_heard || heard.gateways_saw == Some(id) {
             Owner::Activated(worker, id)
         } else {
             Owner::Unknown

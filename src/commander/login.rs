@@ -23,7 +23,7 @@ impl Commander {
             return;
         };
         let at = Birth(place.birth);
-        if !self.pools.get(key).is_some_and(|pool| pool.live) {
+        if !self.pools.get(key).is_some_and(|pool| pool.live) || self.recovery.is_open(key, &user) {
             return;
         }
         let resident = self
@@ -170,7 +170,7 @@ impl Commander {
             resident: pool.surface.get(&user).map(|resident| resident.epoch),
             live: pool.live,
             born: self.operations.is_born(key, &user),
-            busy: self.operations.is_busy(key, &user),
+            busy: self.operations.is_busy(key, &user) || self.recovery.is_open(key, &user),
         };
         let verdict = match ownership::answer(known, refused) {
             Answer::Wait => found::Verdict::Wait,
@@ -230,7 +230,7 @@ impl Commander {
     pub(super) fn adopt_born(&mut self) {
         let now = self.now;
         for (key, user, client, at) in self.operations.overdue_born(now) {
-            if !self.pools.get(&key).is_some_and(|pool| pool.live) {
+            if !self.pools.get(&key).is_some_and(|pool| pool.live) || self.recovery.is_open(&key, &user) {
                 self.operations.born(key, user, client, at, now + BORN_LIMIT);
                 continue;
             }

@@ -169,9 +169,10 @@ impl Record {
         self.touch(now);
     }
 
-    fn leave_past(&mut self, epoch: Epoch, now: Duration) {
-        self.floor = self.floor.max(epoch);
-        self.enter(State::Past { epoch: self.floor }, now);
+    /// Given away: `epoch` is what he was held under, and nothing up to `given` is accepted anew.
+    fn leave_past(&mut self, epoch: Epoch, given: Epoch, now: Duration) {
+        self.floor = self.floor.max(epoch).max(given);
+        self.enter(State::Past { epoch }, now);
         self.ticket.clear();
         self.clients.clear();
     }

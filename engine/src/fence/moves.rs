@@ -201,12 +201,8 @@ impl Fence {
         if !matches!(record.state, State::Staged { mv: open, .. } if open == mv) {
             return;
         }
-        if record.floor > Epoch::PROVISIONAL {
-            let floor = record.floor;
-            record.leave_past(floor, now);
-        } else {
-            self.remove(user);
-        }
+        // A Route that this move did have is on its way to nobody: its ticket must not raise anything here.
+        record.leave_past(record.floor, mv, now);
     }
 
     /// May the app's copy be dropped after the commit of `mv` (or a join that failed)?
@@ -220,18 +216,15 @@ impl Fence {
         }
     }
 
-    /// The app's copy is gone: past.
-    pub fn forgotten(&mut self, user: &UserId, now: Duration) {
+    /// The app's copy is gone: past. `mv` is what it was given away under.
+    pub fn forgotten(&mut self, user: &UserId, mv: Epoch, now: Duration) {
         let Some(record) = self.records.get_mut(user) else {
             return;
         };
         for client in std::mem::take(&mut record.clients) {
             self.clients.remove(&client);
         }
-        let epoch = record.epoch();
-        record.leave_past(epoch, now);
-        if record.floor == Epoch::PROVISIONAL {
-            self.records.remove(user);
-        }
+        let epoch = record.epoch().max(record.floor);
+        record.leave_past(epoch, mv, now);
     }
 }

@@ -254,7 +254,7 @@ fn a_routed_copy_is_not_discarded() {
 #[test]
 fn who_was_given_away_stays_refused_through_a_new_login() {
     let mut fence = fence(Some(FROZEN), 0);
-    fence.forgotten(&alice(), NOW);
+    fence.forgotten(&alice(), Epoch(20), NOW);
     assert!(fence.login(&alice(), None, NOW));
     let old = key().ticket("alice", Epoch(10));
     assert!(matches!(
@@ -282,4 +282,40 @@ fn a_client_belongs_to_one_user_only() {
     assert!(fence.get(&alice()).unwrap().clients.is_empty());
     assert_eq!(fence.unbind(&client), Some(bob));
     assert_eq!(fence.user_of(&client), None);
+}
+
+/// Found by the model: the Assign of a login comes late, or a gateway still names it, when the user has long moved on.
+#[test]
+fn who_moved_away_before_his_grant_arrived_is_not_owned_by_it() {
+    let mut fence = fence(Some(State::Provisional), 0);
+    fence.freeze(&alice(), Epoch(20), NOW).unwrap();
+    fence.forgotten(&alice(), Epoch(20), NOW);
+    let late = key().ticket("alice", Epoch(10));
+    assert_eq!(
+        fence.assign(&alice(), shown(10, &late), &[], Some(&key()), NOW),
+        Err(Refusal::Refused)
+    );
+    assert_eq!(
+        fence.check(&alice(), shown(10, &late), Some(&key()), false, NOW),
+        NO
+    );
+    let next = key().ticket("alice", Epoch(21));
+    assert_eq!(
+        fence.check(&alice(), shown(21, &next), Some(&key()), false, NOW),
+        Verdict::Raised
+    );
+}
+
+/// Found by the model: a gateway heard the old leader's Route, and the next one took the move back.
+#[test]
+fn a_discarded_move_raises_nothing_any_more() {
+    let mut fence = fence(Some(ACTIVE), 0);
+    fence.discarded(&alice(), Epoch(20), NOW);
+    let routed = key().ticket("alice", Epoch(20));
+    assert_eq!(
+        fence.check(&alice(), shown(20, &routed), Some(&key()), false, NOW),
+        NO
+    );
+    // It is no sign that the move was committed: a frozen source must still be thawed.
+    assert_eq!(fence.get(&alice()).unwrap().epoch(), Epoch::PROVISIONAL);
 }
