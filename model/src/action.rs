@@ -422,7 +422,7 @@ impl State {
     fn kill_gateway(&mut self, at: u8) {
         let gateway = &mut self.gateways[usize::from(at)];
         (gateway.up, gateway.linked) = (false, false);
-        gateway.flags.iter_mut().for_each(|flag| *flag = None);
+        gateway.flags.fill(None);
         for request in self.requests.iter_mut().filter(|request| request.gateway == at) {
             request.stage = match request.stage {
                 Stage::Open { worker } | Stage::Orphan { worker } => Stage::Orphan { worker },

@@ -158,17 +158,18 @@ impl State {
                 live,
                 version,
             } => {
-                self.gateways[usize::from(at)].doubted = u8::MAX;
+                let gateway = &mut self.gateways[usize::from(at)];
+                // A whole table names no dead: workers and users that it does not name go.
+                (gateway.doubted, gateway.dead) = (u8::MAX, gateway.dead | dead);
                 for (user, owner) in (0_u8..).zip(users) {
                     if owner.is_some() {
                         self.put(at, user, owner, live);
                     }
                 }
                 self.learn(at, dead, live, version);
-                let flags = &mut self.gateways[usize::from(at)].flags;
-                flags
-                    .iter_mut()
-                    .for_each(|flag| *flag = flag.filter(|(_, raised)| *raised >= link));
+                for flag in &mut self.gateways[usize::from(at)].flags {
+                    *flag = flag.filter(|(_, raised)| *raised >= link);
+                }
             }
             Told::Delta {
                 users,

@@ -416,7 +416,7 @@ impl State {
             }
         }
         for worker in self.workers.iter_mut().filter(|worker| !worker.up) {
-            worker.users.iter_mut().for_each(|seat| *seat = Seat::default());
+            worker.users.fill(Seat::default());
         }
     }
 }

@@ -77,10 +77,9 @@ pub const SMALL: [World; 14] = [
         ..World::SMALL
     },
     World {
-        name: "two moves between two workers, a message comes twice",
+        name: "two moves between two workers",
         moves: 2,
         requests: 0,
-        faults: Faults { twice: 1, ..NONE },
         ..World::SMALL
     },
     World {

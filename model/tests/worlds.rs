@@ -48,7 +48,7 @@ worlds! {
     a_change_of_leader_breaks_no_claim: "a move, the leader changes",
     a_change_of_leader_and_the_death_of_a_worker_break_no_claim: "a move, the leader changes and a worker dies",
     the_death_of_a_gateway_breaks_no_claim: "a move, two gateways, one dies",
-    two_moves_in_a_row_keep_every_claim: "two moves between two workers, a message comes twice",
+    two_moves_in_a_row_keep_every_claim: "two moves between two workers",
     a_login_that_is_moved_keeps_every_claim: "a login and a move",
     a_login_at_a_change_of_leader_breaks_no_claim: "a login, the leader changes",
     a_join_keeps_every_claim: "a login from a second browser",

@@ -208,7 +208,8 @@ impl Move {
     }
 
     fn gateway(&mut self, event: &Event, now: Duration, effects: &mut Vec<Effect>) {
-        let open = self.is_open();
+        // An abort is not over before the source has answered: should it die instead, the move goes on (V7).
+        let open = self.is_open() || matches!(self.phase, Phase::Aborting(Abort { source: true, .. }));
         match (event, &mut self.phase) {
             (Event::GatewayJoined(gateway), Phase::Holding(waiting)) => {
                 waiting.insert(*gateway);
