@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build check test test-long generate demo demo-down local bench deny image clean
+.PHONY: model help build check test test-long generate demo demo-down local bench deny image clean
 # Nothing here is built twice at the same time: cargo has its own parallelism.
 .NOTPARALLEL:
 
@@ -27,6 +27,10 @@ test: ## all tests, those on a real cluster too; prints the stages' times and en
 
 test-long: ## the tests that take too long for `make test` (those marked ignored)
 	scripts/test.sh --long
+
+model: ## moves, logins and changes of leader under a model checker, the large worlds too (SECONDS=600 for each, WORLD=words of its name)
+	scripts/tools.sh base
+	cargo run --release --locked --quiet -p elastic-pool-model -- $(or $(SECONDS),600) "$(WORLD)"
 
 generate: ## write CRDs, chart copies, install manifest and chart snapshots anew
 	scripts/tools.sh base helm
