@@ -166,6 +166,10 @@ pub fn weigh(claim: &Claim, resident: Option<(Birth, Epoch)>) -> Late {
         Held::Owned => Late::Order(Order::Forget { id: claim.epoch }),
         Held::Frozen { id } if here || resident.is_none() => Late::Thaw { id },
         Held::Frozen { id } => Late::Order(Order::Forget { id }),
+        // Committed, and what it was told then was lost.
+        Held::Staged { id, complete: true } if resident == Some((claim.worker, id)) => {
+            Late::Order(Order::Activate { id })
+        }
         Held::Staged { id, .. } => Late::Order(Order::Discard { id }),
         Held::Past => Late::Nothing,
         Held::Provisional => Late::Born,

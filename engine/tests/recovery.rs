@@ -1,6 +1,6 @@
 //! Row by row: what a new leader does about one user (D3).
 
-use elastic_pool_engine::recovery::{Claim, Heard, Held, Order, Owner, Verdict, resolve};
+use elastic_pool_engine::recovery::{Claim, Heard, Held, Late, Order, Owner, Verdict, resolve, weigh};
 use elastic_pool_engine::{Birth, Epoch};
 use proptest::prelude::*;
 use rstest::rstest;
@@ -131,6 +131,29 @@ fn what_only_gateways_can_tell_waits_for_them(#[case] claims: &[Claim], #[case] 
     let verdict = resolve(&heard);
     assert_eq!(verdict.owner, Owner::Unknown);
     assert_eq!(verdict.orders, vec![]);
+}
+
+/// An agent that comes while its user's owner is known; the surface names (worker, epoch).
+#[rstest]
+#[case::told_again_what_is_his(owned(A, 5), Some((A, 5)), Late::Assign)]
+#[case::a_higher_claim_is_believed(owned(B, 6), Some((A, 5)), Late::Take)]
+#[case::nobody_else_holds_him(owned(A, 5), None, Late::Take)]
+#[case::a_lower_claim_is_stale(owned(B, 4), Some((A, 5)), Late::Order(Order::Forget { id: Epoch(4) }))]
+#[case::the_frozen_lives_here(frozen(A), Some((A, 5)), Late::Thaw { id: ID })]
+#[case::the_frozen_lives_elsewhere(frozen(A), Some((B, 9)), Late::Order(Order::Forget { id: ID }))]
+// Found by the model: the target of a committed move was away when it was told so.
+#[case::the_staged_was_routed(staged(true), Some((B, 9)), Late::Order(Order::Activate { id: ID }))]
+#[case::the_staged_was_not(staged(true), Some((A, 5)), Late::Order(Order::Discard { id: ID }))]
+#[case::a_part_is_of_no_use(staged(false), Some((B, 9)), Late::Order(Order::Discard { id: ID }))]
+#[case::who_was_given_away(past(5), Some((A, 9)), Late::Nothing)]
+#[case::a_login_that_nobody_placed(provisional(B), Some((A, 9)), Late::Born)]
+fn a_late_claim_is_weighed_against_the_surface(
+    #[case] claim: Claim,
+    #[case] resident: Option<(Birth, u64)>,
+    #[case] late: Late,
+) {
+    let resident = resident.map(|(worker, epoch)| (worker, Epoch(epoch)));
+    assert_eq!(weigh(&claim, resident), late);
 }
 
 fn any_claim() -> impl Strategy<Value = Claim> {
