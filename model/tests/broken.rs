@@ -22,13 +22,23 @@ fn broken(world: World) -> Vec<&'static str> {
     report.broken.into_iter().map(|(claim, _)| claim).collect()
 }
 
+/// The world that each of these breaks.
+const WHOLE: World = World {
+    name: "two requests and a move",
+    requests: 2,
+    ..World::SMALL
+};
+
 fn without(broken: Broken) -> World {
     World {
-        name: "broken on purpose",
-        requests: 2,
         broken: Some(broken),
-        ..World::SMALL
+        ..WHOLE
     }
+}
+
+#[test]
+fn with_everything_in_place_no_claim_is_broken() {
+    assert_eq!(broken(WHOLE), Vec::<&str>::new());
 }
 
 #[test]
