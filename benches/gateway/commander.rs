@@ -7,8 +7,8 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use elastic_pool::channel::proto::channel_server::{Channel, ChannelServer};
 use elastic_pool::channel::proto::{
-    AgentCommand, AgentMessage, AgentWelcome, GatewayCommand, GatewayMessage, GatewayWelcome, Group, Ownership,
-    Table, Worker, agent_command, agent_message, gateway_command, gateway_message,
+    AgentCommand, AgentMessage, AgentWelcome, GatewayCommand, GatewayMessage, GatewayWelcome, Group,
+    Ownership, Table, Worker, agent_command, agent_message, gateway_command, gateway_message,
 };
 use futures::StreamExt as _;
 use parking_lot::Mutex;

@@ -12,9 +12,9 @@ use crate::stage::Stage;
 use crate::stats::median_and_spread;
 use crate::{figure, ratio, rivals};
 
-const ROUNDS: usize = 9;
+const ROUNDS: usize = 15;
 /// Of one proxy and one size in one round.
-const SLICE: Duration = Duration::from_millis(700);
+const SLICE: Duration = Duration::from_millis(400);
 const SIZES: [&str; 2] = ["128b", "16k"];
 
 /// One proxy with its connections and what was measured of it: per size, per round.
@@ -67,7 +67,7 @@ impl Runner {
 
 async fn rounds(stage: &Stage, runners: &mut [Runner]) -> anyhow::Result<()> {
     for runner in &mut *runners {
-        runner.proxy.pin().await?;
+        stage.pin(&runner.proxy).await?;
         // Warms connections and caches up.
         for size in 0..SIZES.len() {
             runner.slice(stage, size).await?;
@@ -98,7 +98,11 @@ fn compare(name: &str, one: &[Vec<f64>; 2], other: &[Vec<f64>; 2], larger_is_wor
     }
     let middle = |rounds: &Vec<f64>| median_and_spread(&mut rounds.clone()).map_or(0.0, |(median, _)| median);
     both.sort_by(|a, b| middle(a).total_cmp(&middle(b)));
-    let worse = if larger_is_worse { both.pop() } else { both.into_iter().next() };
+    let worse = if larger_is_worse {
+        both.pop()
+    } else {
+        both.into_iter().next()
+    };
     if let Some(mut worse) = worse {
         ratio(name, &mut worse);
     }
@@ -127,7 +131,12 @@ pub(crate) async fn cpu(stage: &Stage, envoy: Option<&Path>) -> anyhow::Result<(
     if let [envoy] = envoy {
         compare("gateway_cpu_vs_envoy", &gateway.cpu_us, &envoy.cpu_us, true);
     }
-    compare("gateway_throughput_vs_haproxy", &gateway.rates, &haproxy.rates, false);
+    compare(
+        "gateway_throughput_vs_haproxy",
+        &gateway.rates,
+        &haproxy.rates,
+        false,
+    );
     let (mut cpu, mut whole) = (gateway.cpu_us[0].clone(), path.cpu_us[0].clone());
     if let (Some((cpu, _)), Some((whole, _))) = (median_and_spread(&mut cpu), median_and_spread(&mut whole)) {
         figure("gateway_cpu_us_128b", cpu, "us");
@@ -143,8 +152,20 @@ pub(crate) async fn accounting(stage: &Stage, bare: Option<&Path>) -> anyhow::Re
         return Ok(());
     };
     let mut runners = vec![
-        Runner::new(stage.gateway(None, "gateway-full", stage.backend, true).await?.proxy).await?,
-        Runner::new(stage.gateway(Some(bare), "gateway-bare", stage.backend, true).await?.proxy).await?,
+        Runner::new(
+            stage
+                .gateway(None, "gateway-full", stage.backend, true)
+                .await?
+                .proxy,
+        )
+        .await?,
+        Runner::new(
+            stage
+                .gateway(Some(bare), "gateway-bare", stage.backend, true)
+                .await?
+                .proxy,
+        )
+        .await?,
     ];
     rounds(stage, &mut runners).await?;
     let [full, bare] = &runners[..] else {

@@ -80,7 +80,9 @@ async fn slice(stage: &Stage, proxy: &Proxy, rate: f64) -> anyhow::Result<(f64, 
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(LIMIT, all).await.context("answers are missing")?;
+    tokio::time::timeout(LIMIT, all)
+        .await
+        .context("answers are missing")?;
     let mut took = std::mem::take(&mut desk.lock().took_us);
     let p99 = percentile(&mut took, 99).context("no requests")?;
     let rank = (took.len() * 999).div_ceil(1000).saturating_sub(1);
@@ -164,8 +166,8 @@ pub(crate) async fn measure(stage: &Stage) -> anyhow::Result<()> {
         .gateway(None, "gateway-latency", stage.backend, true)
         .await?
         .proxy;
-    haproxy.pin().await?;
-    gateway.pin().await?;
+    stage.pin(&haproxy).await?;
+    stage.pin(&gateway).await?;
     let mut load = Load::connect(haproxy.address).await?;
     let mut best = 0.0_f64;
     for _ in 0..5 {

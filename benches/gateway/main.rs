@@ -30,7 +30,8 @@ use elastic_pool::clock::Clock;
 use self::stage::Stage;
 
 const PARTS: [&str; 5] = ["cpu", "latency", "accounting", "sockets", "memory"];
-const USAGE: &str = "usage: gateway BINARY [--bare BINARY] [--envoy BINARY] [cpu|latency|accounting|sockets|memory]...";
+const USAGE: &str =
+    "usage: gateway BINARY [--bare BINARY] [--envoy BINARY] [cpu|latency|accounting|sockets|memory]...";
 /// A median is resolved when the middle half of its rounds lies within this many percent of it.
 const RESOLVED: f64 = 10.0;
 
@@ -88,10 +89,12 @@ fn wanted() -> anyhow::Result<Wanted> {
 async fn main() -> anyhow::Result<ExitCode> {
     let wanted = wanted()?;
     let clock = Clock::start();
-    let stage = Stage::set(&wanted.binary).await?;
+    // Asked before this process confines itself to some of them.
+    let cores = process::cores();
+    let stage = Stage::set(&wanted.binary, cores).await?;
     let mut failed = false;
     for part in &wanted.parts {
-        eprintln!("{part}: on {} cores, load {}", process::cores(), process::load());
+        eprintln!("{part}: on {cores} cores, load {}", process::load());
         let began = clock.now();
         let done = match part.as_str() {
             "cpu" => cost::cpu(&stage, wanted.envoy.as_deref()).await,

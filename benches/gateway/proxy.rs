@@ -10,7 +10,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
 use crate::client::connect;
-use crate::process::{cores, cpu_us, pin};
+use crate::process::cpu_us;
 
 const LIMIT: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(20);
@@ -30,17 +30,6 @@ impl Proxy {
 
     pub(crate) fn pids(&self) -> impl Iterator<Item = u32> {
         self.children.iter().filter_map(Child::id)
-    }
-
-    /// The first core is the proxies'; this process, that is client and backend, has the rest.
-    pub(crate) async fn pin(&self) -> anyhow::Result<()> {
-        if cores() < 2 {
-            return Ok(());
-        }
-        for pid in self.pids() {
-            pin(pid, "0").await?;
-        }
-        pin(std::process::id(), &format!("1-{}", cores() - 1)).await
     }
 
     /// Waits until it takes connections.

@@ -16,8 +16,8 @@ use crate::proxy::Proxy;
 use crate::stage::Stage;
 use crate::{figure, ratio, rivals};
 
-const ROUNDS: usize = 9;
-const SLICE: Duration = Duration::from_millis(700);
+const ROUNDS: usize = 15;
+const SLICE: Duration = Duration::from_millis(400);
 const IDLE: usize = 5000;
 /// Opened at a time.
 const AT_ONCE: usize = 50;
@@ -50,7 +50,10 @@ async fn echo(sockets: &mut Vec<TcpStream>) -> anyhow::Result<u64> {
             let mut count = 0;
             while clock.now() < SLICE {
                 socket.write_all(&frame).await.context("send a message")?;
-                socket.read_exact(&mut answer).await.context("receive a message")?;
+                socket
+                    .read_exact(&mut answer)
+                    .await
+                    .context("receive a message")?;
                 count += 1;
             }
             anyhow::Ok((socket, count))
@@ -75,7 +78,7 @@ async fn cost(stage: &Stage) -> anyhow::Result<()> {
     ];
     let mut sockets = Vec::new();
     for proxy in &proxies {
-        proxy.pin().await?;
+        stage.pin(proxy).await?;
         let upgrades = stage.upgrades.iter().take(CONNECTIONS);
         sockets.push(try_join_all(upgrades.map(|upgrade| open(proxy.address, upgrade))).await?);
     }
@@ -89,7 +92,10 @@ async fn cost(stage: &Stage) -> anyhow::Result<()> {
         }
         // The first round warms up.
         if round > 0 {
-            eprintln!("sockets: haproxy {:.2} us, gateway {:.2} us a message", each[0], each[1]);
+            eprintln!(
+                "sockets: haproxy {:.2} us, gateway {:.2} us a message",
+                each[0], each[1]
+            );
             rounds.push(each[1] / each[0]);
         }
     }

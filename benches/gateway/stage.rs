@@ -13,6 +13,7 @@ use tempfile::TempDir;
 
 use crate::backend;
 use crate::commander::{Commander, table};
+use crate::process::pin;
 use crate::proxy::{Proxy, address, announced, command};
 
 const USERS: usize = 1000;
@@ -23,6 +24,7 @@ const TERM: u64 = 1 << 40;
 /// One run.
 pub(crate) struct Stage {
     binary: PathBuf,
+    cores: usize,
     pub(crate) folder: TempDir,
     pub(crate) backend: SocketAddr,
     pub(crate) commander: Commander,
@@ -42,7 +44,8 @@ pub(crate) struct Gateway {
 }
 
 impl Stage {
-    pub(crate) async fn set(binary: &Path) -> anyhow::Result<Self> {
+    /// `cores` is how many this machine has.
+    pub(crate) async fn set(binary: &Path, cores: usize) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir().context("make a folder")?;
         let backend = backend::start()?;
         let commander = Commander::start().await?;
@@ -72,10 +75,7 @@ impl Stage {
             owners.push(owner);
         }
         // Envoy's cookie is the address of the backend.
-        let envoy = base64::Engine::encode(
-            &base64::engine::general_purpose::STANDARD,
-            backend.to_string(),
-        );
+        let envoy = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, backend.to_string());
         let all = |path: &str, more: &str| {
             let each = cookies.iter().enumerate();
             let each = each.map(|(number, cookie)| request(path, number, cookie, &envoy, more));
@@ -84,6 +84,7 @@ impl Stage {
         let switch = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
         Ok(Self {
             binary: binary.to_owned(),
+            cores,
             backend,
             commander,
             pool_key,
@@ -110,8 +111,15 @@ impl Stage {
         command
             .args(["gateway", "--pool=bench/shop", "--listen=127.0.0.1:0"])
             .args(["--admin-listen=127.0.0.1:0", "--monitor-listen=127.0.0.1:0"])
-            .args(["--max-connections=20000", "--drain-delay=0s", "--drain-timeout=0s"])
-            .args([format!("--channel={}", self.commander.address), format!("--pod-uid={uid}")])
+            .args([
+                "--max-connections=20000",
+                "--drain-delay=0s",
+                "--drain-timeout=0s",
+            ])
+            .args([
+                format!("--channel={}", self.commander.address),
+                format!("--pod-uid={uid}"),
+            ])
             .arg("--secret-dir")
             .arg(folder.join("secret"))
             .arg("--token-file")
@@ -126,7 +134,9 @@ impl Stage {
             proxy: proxy.until_ready().await?,
             admin: address(&said, "/admin")?,
         };
-        gateway.until("/readyz", |answer| answer.starts_with("HTTP/1.1 200")).await?;
+        gateway
+            .until("/readyz", |answer| answer.starts_with("HTTP/1.1 200"))
+            .await?;
         Ok(gateway)
     }
 
@@ -136,9 +146,20 @@ impl Stage {
         let folder = self.folder.path();
         let mut command = command(&self.binary);
         command
-            .args(["agent", "--listen=127.0.0.1:0", "--peer-listen=127.0.0.1:0", "--loopback-listen=127.0.0.1:0"])
-            .args([format!("--channel={}", self.commander.address), format!("--pod-uid={uid}")])
-            .args([format!("--app-port={}", self.backend.port()), "--contract=none".to_owned()])
+            .args([
+                "agent",
+                "--listen=127.0.0.1:0",
+                "--peer-listen=127.0.0.1:0",
+                "--loopback-listen=127.0.0.1:0",
+            ])
+            .args([
+                format!("--channel={}", self.commander.address),
+                format!("--pod-uid={uid}"),
+            ])
+            .args([
+                format!("--app-port={}", self.backend.port()),
+                "--contract=none".to_owned(),
+            ])
             .arg(format!("--app-pid={}", std::process::id()))
             .arg("--token-file")
             .arg(folder.join("token"))
@@ -168,6 +189,17 @@ impl Stage {
             address: gateway.address,
             children,
         })
+    }
+
+    /// The first core is the proxies'; this process, that is client and backend, has the rest.
+    pub(crate) async fn pin(&self, proxy: &Proxy) -> anyhow::Result<()> {
+        if self.cores < 2 {
+            return Ok(());
+        }
+        for pid in proxy.pids() {
+            pin(pid, "0").await?;
+        }
+        pin(std::process::id(), &format!("1-{}", self.cores - 1)).await
     }
 
     fn welcome(&self) -> AgentWelcome {
