@@ -1,4 +1,4 @@
-//! What a request or an answer may carry across the gateway: hop-by-hop and pool-* headers go, X-Forwarded-* are set; it routes nothing.
+//! What a request or an answer may carry across the gateway: hop-by-hop and pool-* headers go; it routes nothing.
 
 use std::net::IpAddr;
 
@@ -13,14 +13,9 @@ pub(crate) const POOL_USER: HeaderName = HeaderName::from_static("pool-user");
 pub(crate) const POOL_GROUP: HeaderName = HeaderName::from_static("pool-group");
 pub(crate) const POOL_FENCE: HeaderName = HeaderName::from_static("pool-fence");
 
-const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-const FORWARDED: HeaderName = HeaderName::from_static("forwarded");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
-const HTTP: HeaderValue = HeaderValue::from_static("http");
-const HTTPS: HeaderValue = HeaderValue::from_static("https");
 
 /// A network of proxies whose X-Forwarded-* headers are believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,8 +125,27 @@ pub(crate) fn strip_pool(headers: &mut HeaderMap) -> bool {
     true
 }
 
+fn is_hop_by_hop(name: &HeaderName) -> bool {
+    matches!(
+        name.as_str(),
+        "connection"
+            | "keep-alive"
+            | "proxy-connection"
+            | "proxy-authenticate"
+            | "proxy-authorization"
+            | "te"
+            | "trailer"
+            | "transfer-encoding"
+            | "upgrade"
+    )
+}
+
 /// Removes what is meant for this connection only.
 pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) {
+    // Most heads hold nothing of the kind, and a look is cheaper than nine removals.
+    if !headers.keys().any(is_hop_by_hop) {
+        return;
+    }
     if headers.contains_key(CONNECTION) {
         let named: Vec<HeaderName> = headers
             .get_all(CONNECTION)
@@ -188,8 +202,8 @@ pub(crate) fn set_websocket(headers: &mut HeaderMap) {
     headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
 }
 
-/// Turns a client's head into one for a worker: HTTP/1.1, origin form, Host, X-Forwarded-*.
-pub(crate) fn to_upstream(head: &mut request::Parts, peer: IpAddr, trusted: bool) {
+/// Turns a client's head into one for a worker: origin form, Host.
+pub(crate) fn to_upstream(head: &mut request::Parts) {
     if !head.headers.contains_key(HOST)
         && let Some(authority) = head.uri.authority()
         && let Ok(host) = HeaderValue::from_str(authority.as_str())
@@ -199,28 +213,6 @@ pub(crate) fn to_upstream(head: &mut request::Parts, peer: IpAddr, trusted: bool
     if head.uri.authority().is_some() {
         let origin = head.uri.path_and_query().cloned();
         head.uri = Uri::from(origin.unwrap_or_else(|| PathAndQuery::from_static("/")));
-    }
-    head.version = Version::HTTP_11;
-    let headers = &mut head.headers;
-    let before = if trusted {
-        headers.get(X_FORWARDED_FOR).and_then(|v| v.to_str().ok())
-    } else {
-        None
-    };
-    let chain = before.map_or_else(|| peer.to_string(), |before| format!("{before}, {peer}"));
-    if let Ok(chain) = HeaderValue::from_str(&chain) {
-        headers.insert(X_FORWARDED_FOR, chain);
-    }
-    let https = trusted && says_https(headers);
-    headers.insert(X_FORWARDED_PROTO, if https { HTTPS } else { HTTP });
-    if !(trusted && headers.contains_key(X_FORWARDED_HOST)) {
-        match headers.get(HOST).cloned() {
-            Some(host) => drop(headers.insert(X_FORWARDED_HOST, host)),
-            None => drop(headers.remove(X_FORWARDED_HOST)),
-        }
-    }
-    if !trusted {
-        headers.remove(FORWARDED);
     }
 }
 
@@ -275,33 +267,32 @@ mod tests {
     }
 
     #[test]
-    fn forwarded_headers_of_a_stranger_are_replaced_and_a_proxy_s_are_extended() {
-        let head = |trusted| {
-            let request = http::Request::get("http://shop.test/a?b")
-                .header("x-forwarded-for", "9.9.9.9")
-                .header("x-forwarded-proto", "https")
-                .header("x-forwarded-host", "evil.test");
-            let mut head = request.body(()).unwrap().into_parts().0;
-            to_upstream(&mut head, "10.0.0.1".parse().unwrap(), trusted);
-            let text = |name: &str| head.headers[name].to_str().unwrap().to_owned();
-            (
-                head.uri.to_string(),
-                text("host"),
-                text("x-forwarded-for"),
-                text("x-forwarded-proto"),
-                text("x-forwarded-host"),
-            )
-        };
-        let own = |a: &str, b: &str, c: &str| {
-            (
-                "/a?b".to_owned(),
-                "shop.test".to_owned(),
-                a.to_owned(),
-                b.to_owned(),
-                c.to_owned(),
-            )
-        };
-        assert_eq!(head(false), own("10.0.0.1", "http", "shop.test"));
-        assert_eq!(head(true), own("9.9.9.9, 10.0.0.1", "https", "evil.test"));
+    fn a_worker_gets_the_origin_form_and_the_host_that_was_meant() {
+        let request = http::Request::get("http://shop.test/a?b");
+        let mut head = request.body(()).unwrap().into_parts().0;
+        to_upstream(&mut head);
+        assert_eq!(
+            (head.uri.to_string().as_str(), head.headers["host"].as_bytes()),
+            ("/a?b", &b"shop.test"[..])
+        );
+    }
+
+    #[test]
+    fn what_belongs_to_one_connection_goes() {
+        let mut headers = HeaderMap::new();
+        strip_hop_by_hop(&mut headers);
+        for (name, value) in [
+            ("connection", "x-a, host, cookie"),
+            ("x-a", "1"),
+            ("host", "shop.test"),
+            ("cookie", "a=1"),
+            ("te", "gzip"),
+            ("keep-alive", "timeout=5"),
+        ] {
+            headers.insert(name, HeaderValue::from_static(value));
+        }
+        strip_hop_by_hop(&mut headers);
+        let left: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
+        assert_eq!(left, ["host", "cookie"]);
     }
 }

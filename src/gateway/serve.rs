@@ -1,19 +1,19 @@
 //! The life of one request: who sent it, whither it goes, how long it waits, what the client gets; it keeps nothing afterwards.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use elastic_pool_engine::ids::{Birth, Epoch, UserId};
 use http::header::CONTENT_TYPE;
-use http::{Method, Request, Response, request, response};
+use http::{HeaderMap, Method, Request, Response, request, response};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 
 use super::answer::{AnswerBody, Ending, Finish, Open, Relay};
 use super::body::{ForwardBody, Replay};
-use super::forward::{Attempt, attempt};
+use super::forward::{Asked, Attempt, attempt};
+use super::forwarded::{Forwarded, Peer};
 use super::front::{CookieSecure, Front};
 use super::hold::{Entry, Permit, Slot};
 use super::hygiene;
@@ -25,6 +25,7 @@ use super::upstream::{OPEN_MAX, Upstream};
 use super::websocket;
 use crate::channel::proto::Ownership;
 use crate::channel::proto::found::Verdict;
+use crate::credentials::NoRandomness;
 use crate::exchange::{Answer, Reply, Upgraded};
 
 /// Pause before the commander is asked again, or a worker that took no connection is tried again.
@@ -33,7 +34,7 @@ const AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// Answers one request; never fails.
 pub(crate) async fn serve(
     front: Arc<Front>,
-    peer: IpAddr,
+    peer: &Peer,
     mut request: Request<Incoming>,
 ) -> Response<AnswerBody> {
     if request.method() == Method::CONNECT || hygiene::is_reserved(request.uri().path()) {
@@ -43,40 +44,30 @@ pub(crate) async fn serve(
     let client = (!is_h2 && request.headers().contains_key(http::header::UPGRADE))
         .then(|| hyper::upgrade::on(&mut request));
     let (mut head, body) = request.into_parts();
-    let trusted = hygiene::is_trusted(&front.trusted, peer);
     let secure = match front.cookie_secure {
         CookieSecure::Always => true,
         CookieSecure::Never => false,
-        CookieSecure::Auto => trusted && hygiene::says_https(&head.headers),
+        CookieSecure::Auto => peer.is_trusted && hygiene::says_https(&head.headers),
     };
     let upgrade = client.filter(|_| hygiene::wants_websocket(&head));
     if hygiene::strip_pool(&mut head.headers) {
         front.metrics.headers_stripped.inc();
     }
     hygiene::strip_hop_by_hop(&mut head.headers);
-    hygiene::to_upstream(&mut head, peer, trusted);
+    hygiene::to_upstream(&mut head);
+    let forwarded = Forwarded::of(&mut head.headers, peer);
     if upgrade.is_some() {
         hygiene::set_websocket(&mut head.headers);
     }
-    let known = jar::take(&mut head.headers, &front.names, secure, is_h2, |value| {
-        let known = front.opened.open(&front.seal, value);
-        if known.is_none() {
-            front.metrics.cookies_rejected.inc();
-        }
-        known
-    });
-    let visitor = match known {
-        Some(known) => Visitor::known(&known),
-        None => match Visitor::guest(Arc::from("")) {
-            Ok(visitor) => visitor,
-            Err(_) => return front.refusal(Outcome::Unavailable),
-        },
+    let Ok(visitor) = visitor(&front, &mut head.headers, secure, is_h2) else {
+        return front.refusal(Outcome::Unavailable);
     };
     let body = (!body.is_end_stream()).then(|| Replay::new(body));
     let started = front.clock.now();
     let journey = Journey {
         front,
         head,
+        forwarded,
         body,
         visitor,
         secure,
@@ -89,9 +80,33 @@ pub(crate) async fn serve(
     journey.run().await
 }
 
+/// Who asks, by our cookie, which is taken out; without one of ours a new guest.
+fn visitor(
+    front: &Front,
+    headers: &mut HeaderMap,
+    secure: bool,
+    join: bool,
+) -> Result<Visitor, NoRandomness> {
+    if cfg!(feature = "bare") {
+        return Ok(Visitor::nobody(&front.table.topology()));
+    }
+    let known = jar::take(headers, &front.names, secure, join, |value| {
+        let known = front.opened.open(&front.seal, value);
+        if known.is_none() {
+            front.metrics.cookies_rejected.inc();
+        }
+        known
+    });
+    known.map_or_else(
+        || Visitor::guest(Arc::from("")),
+        |known| Ok(Visitor::known(&known)),
+    )
+}
+
 struct Journey {
     front: Arc<Front>,
     head: request::Parts,
+    forwarded: Forwarded,
     body: Option<Arc<Replay>>,
     visitor: Visitor,
     secure: bool,
@@ -166,16 +181,14 @@ impl Journey {
         }
         let open = Open::new(upstream);
         let began = self.front.clock.now();
-        match attempt(
-            &self.front,
-            upstream,
-            &self.head,
-            self.body.as_ref(),
-            (&self.visitor, who),
-            self.permit.take(),
-        )
-        .await
-        {
+        let asked = Asked {
+            head: &self.head,
+            forwarded: &self.forwarded,
+            visitor: &self.visitor,
+            who,
+            body: self.body.as_ref(),
+        };
+        match attempt(upstream, &asked, began, self.permit.take()).await {
             Attempt::Answered(head, reply) => {
                 self.slot = None;
                 self.answer(head, reply, open, who, began).await.map(Some)
@@ -313,7 +326,7 @@ impl Journey {
         let mut finish = Finish {
             front: Arc::clone(&self.front),
             open,
-            user: who.clock(),
+            user: who.resident(),
             began,
             quiet: None,
             counted: false,

@@ -1,7 +1,7 @@
 //! The gateway's listening side: accepts clients, runs HTTP on their connections, and lets them finish at the end; it knows no users.
 
 use std::convert::Infallible;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::forwarded::Peer;
 use super::front::Front;
 use super::serve::serve;
 
@@ -90,12 +91,12 @@ async fn connection(
 ) {
     // A refusal is only a lost optimisation.
     let _ = stream.set_nodelay(true);
-    let peer: IpAddr = peer.ip().to_canonical();
+    let peer = Arc::new(Peer::new(peer.ip(), &front.trusted));
     front.metrics.connections.inc();
     let counted = Arc::clone(&front);
     let service = service_fn(move |request| {
-        let front = Arc::clone(&front);
-        async move { Ok::<_, Infallible>(serve(front, peer, request).await) }
+        let (front, peer) = (Arc::clone(&front), Arc::clone(&peer));
+        async move { Ok::<_, Infallible>(serve(front, &peer, request).await) }
     });
     let mut connection =
         std::pin::pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
