@@ -25,6 +25,7 @@ use super::transfer;
 use super::upstream::UpstreamError;
 use crate::channel::proto::{ClientLeft, UserBorn, agent_message};
 use crate::exchange::{Reply, Upgraded};
+use crate::patience::{Patience, patrol};
 
 /// How long a user's request waits while the app's instance is being compared (the gateway's hold is longer).
 const COMPARE: Duration = Duration::from_secs(3);
@@ -66,7 +67,9 @@ async fn connection(shared: Arc<Shared>, stream: TcpStream, stop: CancellationTo
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
-        .timer(TokioTimer::new())
+        .timer(Patience)
+        // The gateway says it where the app does not.
+        .auto_date_header(false)
         .header_read_timeout(HEAD)
         .max_buf_size(64 << 10);
     builder
@@ -79,10 +82,15 @@ async fn connection(shared: Arc<Shared>, stream: TcpStream, stop: CancellationTo
     });
     let serving = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     tokio::pin!(serving);
-    tokio::select! {
-        // A broken connection is the gateway's to notice.
-        _ = &mut serving => {}
-        () = stop.cancelled() => {}
+    let mut patrol = patrol(HEAD);
+    loop {
+        tokio::select! {
+            biased;
+            // A broken connection is the gateway's to notice.
+            _ = &mut serving => return,
+            _ = patrol.tick() => {}
+            () = stop.cancelled() => return,
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use tokio_util::task::TaskTracker;
 use super::forwarded::Peer;
 use super::front::Front;
 use super::serve::serve;
+use crate::patience::{Patience, patrol};
 
 /// Time for a request's head to arrive; also how long an idle connection is kept.
 const HEAD_LIMIT: Duration = Duration::from_mins(1);
@@ -69,7 +70,7 @@ fn builder() -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
-        .timer(TokioTimer::new())
+        .timer(Patience)
         .header_read_timeout(HEAD_LIMIT)
         .max_buf_size(HEAD_BYTES)
         .max_headers(HEADERS_MAX);
@@ -100,11 +101,16 @@ async fn connection(
     });
     let mut connection =
         std::pin::pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = finish.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+    let (mut patrol, mut finishes) = (patrol(HEAD_LIMIT), false);
+    let ended = loop {
+        tokio::select! {
+            biased;
+            ended = connection.as_mut() => break ended,
+            _ = patrol.tick() => {}
+            () = finish.cancelled(), if !finishes => {
+                connection.as_mut().graceful_shutdown();
+                finishes = true;
+            }
         }
     };
     if let Err(error) = ended {
