@@ -15,6 +15,7 @@ pub mod metrics;
 pub mod monitor;
 pub mod operator;
 mod patience;
+pub mod simulate;
 pub mod telemetry;
 pub mod vehicle;
 pub mod worker;
