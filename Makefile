@@ -2,11 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-<<<<<<< HEAD
-.PHONY: help build check test test-long generate demo demo-down local bench bench-gateway deny image clean
-=======
-.PHONY: help build check test test-long mutants fuzz generate demo demo-down local bench deny image clean
->>>>>>> main
+.PHONY: help build check test test-long mutants fuzz generate demo demo-down local bench bench-gateway deny image clean
 # Nothing here is built twice at the same time: cargo has its own parallelism.
 .NOTPARALLEL:
 
