@@ -15,6 +15,7 @@ pub mod monitor;
 pub mod operator;
 pub mod telemetry;
 pub mod vehicle;
+mod wire;
 pub mod worker;
 
 pub use elastic_pool_engine as engine;

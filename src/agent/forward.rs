@@ -24,11 +24,14 @@ use super::streams;
 use super::transfer;
 use super::upstream::{Connection, UpstreamError};
 use crate::channel::proto::{ClientLeft, UserBorn, agent_message};
+use crate::wire::{Framing, Wire};
 
 /// How long a user's request waits while the app's instance is being compared (the gateway's hold is longer).
 const COMPARE: Duration = Duration::from_secs(3);
 /// How long a request may take to send its head.
 const HEAD: Duration = Duration::from_secs(30);
+/// Bytes of a body that an HTTP/2 stream may send unasked.
+const FIRST_WINDOW: u32 = 64 << 10;
 /// After a failed accept (no more files): the clients that hold them get time to leave.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -71,16 +74,24 @@ async fn connection(shared: Arc<Shared>, stream: TcpStream, stop: CancellationTo
     builder
         .http2()
         .timer(TokioTimer::new())
+        // V8: what comes before the fence has decided fits into the first window; it opens as the app reads.
+        .initial_stream_window_size(FIRST_WINDOW)
         .max_concurrent_streams(1024);
+    let (stream, watch) = Wire::new(stream);
+    let seen = Arc::clone(&watch);
     let service = service_fn(move |request| {
-        let shared = Arc::clone(&shared);
-        async move { Ok::<_, Infallible>(serve(shared, request).await) }
+        let (shared, framing) = (Arc::clone(&shared), seen.framing(&request));
+        if request.headers().contains_key(UPGRADE) {
+            seen.becomes_tunnel();
+        }
+        async move { Ok::<_, Infallible>(serve(shared, framing, request).await) }
     });
     let serving = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     tokio::pin!(serving);
     tokio::select! {
         // A broken connection is the gateway's to notice.
         _ = &mut serving => {}
+        () = watch.silent(HEAD) => {}
         () = stop.cancelled() => {}
     }
 }
@@ -109,9 +120,28 @@ fn refused(known: Option<Epoch>) -> Response<RelayBody> {
     response
 }
 
-async fn serve(shared: Arc<Shared>, request: Request<Incoming>) -> Response<RelayBody> {
-    if request.method() == Method::CONNECT || headers::is_contract_path(request.uri().path()) {
-        return answer(StatusCode::NOT_FOUND, "", "not found\n");
+/// What nobody may send, hop or not.
+fn refuse(request: &Request<Incoming>, framing: Framing) -> Option<Response<RelayBody>> {
+    let (status, text) = if [Method::CONNECT, Method::TRACE].contains(request.method()) {
+        (StatusCode::METHOD_NOT_ALLOWED, "not allowed\n")
+    } else if framing == Framing::Ambiguous || request.headers().get_all(HOST).iter().count() > 1 {
+        (StatusCode::BAD_REQUEST, "malformed\n")
+    } else if headers::is_contract_path(request.uri().path()) {
+        return Some(answer(StatusCode::NOT_FOUND, "", "not found\n"));
+    } else {
+        return None;
+    };
+    let mut response = answer(status, "", text);
+    if request.version() != Version::HTTP_2 {
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(http::header::CONNECTION, close);
+    }
+    Some(response)
+}
+
+async fn serve(shared: Arc<Shared>, framing: Framing, request: Request<Incoming>) -> Response<RelayBody> {
+    if let Some(refusal) = refuse(&request, framing) {
+        return refusal;
     }
     if !shared.lock().hops.accept(request.headers()) {
         shared.counters.hop_refused.add();
@@ -309,16 +339,26 @@ fn to_app(request: &mut Request<Incoming>, named: &Named, worker: &str, upgrade:
             .authority()
             .and_then(|host| HeaderValue::from_str(host.as_str()).ok())
         {
-            request.headers_mut().entry(HOST).or_insert(host);
+            request.headers_mut().insert(HOST, host);
         }
         let path = request.uri().path_and_query().cloned();
         *request.uri_mut() = path.map_or_else(Uri::default, Uri::from);
     }
     *request.version_mut() = Version::HTTP_11;
     let fields = request.headers_mut();
+    let (expects, trailers) = (
+        fields.contains_key(headers::EXPECTS),
+        headers::wants_trailers(fields),
+    );
     headers::strip_pool(fields);
     headers::strip_connection(fields, upgrade);
-    fields.remove(EXPECT);
+    if trailers {
+        headers::set(fields, "te", "trailers");
+    }
+    if !expects {
+        // The gateway's own: it waits for the fence, not for the app.
+        fields.remove(EXPECT);
+    }
     match (&named.user, named.client) {
         (Some(user), _) => headers::set(fields, headers::USER, &headers::encode_user(user)),
         (None, Some(client)) => headers::set(fields, headers::GUEST, &client.to_string()),

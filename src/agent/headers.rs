@@ -1,7 +1,7 @@
 //! Headers between gateway, agent and app: what is stripped, set and read; it decides nothing about users.
 
 use elastic_pool_engine::ids::{ClientId, Epoch, UserId};
-use http::header::{CONNECTION, HeaderMap, HeaderName, HeaderValue, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
+use http::header::{CONNECTION, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING, UPGRADE};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 pub(crate) const HOP: &str = "pool-hop";
@@ -16,6 +16,8 @@ pub(crate) const GROUP: &str = "pool-group";
 pub(crate) const FORMAT: &str = "pool-format";
 pub(crate) const TOKEN: &str = "pool-token";
 pub(crate) const PASS: &str = "pool-pass";
+/// Set by a gateway when its client sent the Expect header itself.
+pub(crate) const EXPECTS: &str = "pool-expects";
 
 const USER_IN_HEADER: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
@@ -98,7 +100,10 @@ pub(crate) fn read_named(headers: &HeaderMap) -> Result<Named, Malformed> {
 pub(crate) fn strip_pool(headers: &mut HeaderMap) {
     let ours: Vec<HeaderName> = headers
         .keys()
-        .filter(|name| name.as_str().starts_with("pool-"))
+        .filter(|name| {
+            // Some servers take an underscore for the same.
+            name.as_str().starts_with("pool-") || name.as_str().starts_with("pool_")
+        })
         .cloned()
         .collect();
     for name in ours {
@@ -124,7 +129,7 @@ pub(crate) fn strip_connection(headers: &mut HeaderMap, upgrade: bool) {
             }
         }
     }
-    for name in [CONNECTION, TE, TRAILER, TRANSFER_ENCODING] {
+    for name in [CONNECTION, TE, TRANSFER_ENCODING] {
         headers.remove(name);
     }
     for name in [
@@ -139,6 +144,14 @@ pub(crate) fn strip_connection(headers: &mut HeaderMap, upgrade: bool) {
         headers.insert(UPGRADE, protocol);
         headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     }
+}
+
+/// True when whoever asks takes trailers after an answer.
+pub(crate) fn wants_trailers(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(TE).iter().filter_map(|value| value.to_str().ok());
+    values
+        .flat_map(|value| value.split(','))
+        .any(|coding| coding.trim().eq_ignore_ascii_case("trailers"))
 }
 
 /// What an answer of the app says of its user.

@@ -15,6 +15,7 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use super::body::Replay;
 use super::clock::UserClock;
 use super::front::Front;
+use super::hygiene;
 use super::metrics::Outcome;
 use super::streams::Registered;
 use super::upstream::{Sender, Upstream};
@@ -51,6 +52,8 @@ pub(crate) struct Finish {
     /// L3: whom to report as quiet.
     pub(crate) quiet: Option<(UserId, ClientId)>,
     pub(crate) counted: bool,
+    /// False when the request ends otherwise than with this answer, and its outcome is counted there.
+    pub(crate) speaks: bool,
 }
 
 impl Finish {
@@ -65,11 +68,13 @@ impl Finish {
             user.add(took);
         }
         self.front.metrics.forward_seconds.observe(took.as_secs_f64());
-        self.front.metrics.ended(if failed {
-            Outcome::Broken
-        } else {
-            Outcome::Answered
-        });
+        if self.speaks {
+            self.front.metrics.ended(if failed {
+                Outcome::Broken
+            } else {
+                Outcome::Answered
+            });
+        }
     }
 
     /// The answer ended well: its connection serves again, when it is done with the request too.
@@ -132,7 +137,12 @@ impl Relay {
         {
             return Poll::Ready(None);
         }
-        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        let mut polled = Pin::new(&mut self.body).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &mut polled
+            && let Some(trailers) = frame.trailers_mut()
+        {
+            hygiene::strip_trailers(trailers);
+        }
         match &polled {
             Poll::Ready(None) => self.finish.complete(),
             // With a known length the end is never asked for.

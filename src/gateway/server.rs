@@ -14,9 +14,8 @@ use tokio_util::task::TaskTracker;
 
 use super::front::Front;
 use super::serve::serve;
+use crate::wire::Wire;
 
-/// Time for a request's head to arrive; also how long an idle connection is kept.
-const HEAD_LIMIT: Duration = Duration::from_mins(1);
 /// Bytes of a request's head; more is answered with 431.
 const HEAD_BYTES: usize = 32 * 1024;
 /// Headers of a request; more are answered with 431.
@@ -35,7 +34,7 @@ pub(crate) async fn accept(
     connections: TaskTracker,
     closed: CancellationToken,
 ) {
-    let builder = Arc::new(builder());
+    let builder = Arc::new(builder(front.limits.head_timeout));
     loop {
         let accepted = tokio::select! {
             () = closed.cancelled() => return,
@@ -64,12 +63,12 @@ pub(crate) async fn accept(
     }
 }
 
-fn builder() -> auto::Builder<TokioExecutor> {
+fn builder(head_timeout: Duration) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_LIMIT)
+        .header_read_timeout(head_timeout)
         .max_buf_size(HEAD_BYTES)
         .max_headers(HEADERS_MAX);
     builder
@@ -93,21 +92,40 @@ async fn connection(
     let peer: IpAddr = peer.ip().to_canonical();
     front.metrics.connections.inc();
     let counted = Arc::clone(&front);
+    let (stream, watch) = Wire::new(stream);
+    let seen = Arc::clone(&watch);
     let service = service_fn(move |request| {
-        let front = Arc::clone(&front);
-        async move { Ok::<_, Infallible>(serve(front, peer, request).await) }
+        let (front, framing) = (Arc::clone(&front), seen.framing(&request));
+        if request.headers().contains_key(http::header::UPGRADE) {
+            seen.becomes_tunnel();
+        }
+        async move { Ok::<_, Infallible>(serve(front, peer, framing, request).await) }
     });
     let mut connection =
         std::pin::pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
+        () = watch.silent(counted.limits.head_timeout) => {
+            watch.gave_up();
+            counted.metrics.connections_failed.inc();
+            Ok(())
+        }
         () = finish.cancelled() => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "client connection");
+        let error = error.as_ref();
+        match error.downcast_ref::<hyper::Error>() {
+            Some(error) if error.is_timeout() => {
+                watch.gave_up();
+                counted.metrics.connections_failed.inc();
+            }
+            Some(error) if error.is_parse() => counted.metrics.connections_failed.inc(),
+            _ => {}
+        }
+        tracing::debug!(error, "client connection");
     }
     counted.metrics.connections.dec();
 }
