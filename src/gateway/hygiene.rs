@@ -3,11 +3,14 @@
 use std::net::IpAddr;
 
 use http::header::{
-    CONNECTION, HOST, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING,
-    UPGRADE,
+    AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE,
+    COOKIE, EXPECT, HOST, HeaderName, MAX_FORWARDS, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SET_COOKIE, TE,
+    TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Uri, Version, request};
+
+use super::screen;
 
 pub(crate) const POOL_USER: HeaderName = HeaderName::from_static("pool-user");
 pub(crate) const POOL_GROUP: HeaderName = HeaderName::from_static("pool-group");
@@ -76,8 +79,12 @@ pub(crate) fn is_trusted(trusted: &[Network], peer: IpAddr) -> bool {
 /// True when a trusted proxy says that the client spoke https.
 pub(crate) fn says_https(headers: &HeaderMap) -> bool {
     headers
-        .get(X_FORWARDED_PROTO)
-        .is_some_and(|proto| proto.as_bytes().eq_ignore_ascii_case(b"https"))
+        .get_all(X_FORWARDED_PROTO)
+        .iter()
+        .next_back()
+        // Of several the last is the believed proxy's own word.
+        .and_then(|proto| proto.as_bytes().rsplit(|byte| *byte == b',').next())
+        .is_some_and(|proto| proto.trim_ascii().eq_ignore_ascii_case(b"https"))
 }
 
 /// True for a path that a worker's contract keeps for its agent, however it is written.
@@ -146,7 +153,7 @@ pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) {
             .collect();
         for name in named {
             // A client must not make the gateway drop what it sets or needs itself.
-            if name != HOST && name != http::header::COOKIE && !name.as_str().starts_with("x-forwarded-") {
+            if name != HOST && name != COOKIE && !name.as_str().starts_with("x-forwarded-") {
                 headers.remove(name);
             }
         }
@@ -158,11 +165,48 @@ pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) {
         PROXY_AUTHENTICATE,
         PROXY_AUTHORIZATION,
         TE,
-        TRAILER,
         TRANSFER_ENCODING,
         UPGRADE,
     ] {
         headers.remove(name);
+    }
+}
+
+/// True when the client takes trailers after an answer.
+pub(crate) fn wants_trailers(headers: &HeaderMap) -> bool {
+    headers
+        .get_all(TE)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .any(|coding| coding.trim().eq_ignore_ascii_case("trailers"))
+}
+
+/// Says so to the next hop.
+pub(crate) fn set_trailers(headers: &mut HeaderMap) {
+    headers.insert(TE, HeaderValue::from_static("trailers"));
+}
+
+/// Trailers may say no more than headers may, and nothing of what has been decided by the headers (RFC 9110, 6.5.1).
+pub(crate) fn strip_trailers(trailers: &mut HeaderMap) {
+    strip_pool(trailers);
+    strip_hop_by_hop(trailers);
+    strip_forwarded(trailers, false);
+    for name in [
+        HOST,
+        COOKIE,
+        SET_COOKIE,
+        AUTHORIZATION,
+        CONTENT_LENGTH,
+        CONTENT_TYPE,
+        CONTENT_ENCODING,
+        CONTENT_RANGE,
+        CACHE_CONTROL,
+        EXPECT,
+        MAX_FORWARDS,
+        TRAILER,
+    ] {
+        trailers.remove(name);
     }
 }
 
@@ -194,10 +238,7 @@ pub(crate) fn set_websocket(headers: &mut HeaderMap) {
 
 /// Turns a client's head into one for a worker: HTTP/1.1, origin form, Host, X-Forwarded-*.
 pub(crate) fn to_upstream(head: &mut request::Parts, peer: IpAddr, trusted: bool) {
-    if !head.headers.contains_key(HOST)
-        && let Some(authority) = head.uri.authority()
-        && let Ok(host) = HeaderValue::from_str(authority.as_str())
-    {
+    if let Some(host) = screen::host(&head.uri) {
         head.headers.insert(HOST, host);
     }
     if head.uri.authority().is_some() {
@@ -206,16 +247,22 @@ pub(crate) fn to_upstream(head: &mut request::Parts, peer: IpAddr, trusted: bool
     }
     head.version = Version::HTTP_11;
     let headers = &mut head.headers;
-    let before = if trusted {
-        headers.get(X_FORWARDED_FOR).and_then(|v| v.to_str().ok())
-    } else {
-        None
-    };
-    let chain = before.map_or_else(|| peer.to_string(), |before| format!("{before}, {peer}"));
+    let https = trusted && says_https(headers);
+    strip_forwarded(headers, trusted);
+    let mut chain = String::new();
+    // One line or several are one chain.
+    for before in headers
+        .get_all(X_FORWARDED_FOR)
+        .iter()
+        .filter_map(|line| line.to_str().ok())
+    {
+        chain.push_str(before);
+        chain.push_str(", ");
+    }
+    chain.push_str(&peer.to_string());
     if let Ok(chain) = HeaderValue::from_str(&chain) {
         headers.insert(X_FORWARDED_FOR, chain);
     }
-    let https = trusted && says_https(headers);
     headers.insert(X_FORWARDED_PROTO, if https { HTTPS } else { HTTP });
     if !(trusted && headers.contains_key(X_FORWARDED_HOST)) {
         match headers.get(HOST).cloned() {
@@ -223,8 +270,24 @@ pub(crate) fn to_upstream(head: &mut request::Parts, peer: IpAddr, trusted: bool
             None => drop(headers.remove(X_FORWARDED_HOST)),
         }
     }
-    if !trusted {
-        headers.remove(FORWARDED);
+}
+
+/// Takes out what says where a request came from: all of it when a stranger sent it, and always what some servers
+/// take for the same because they read underscores as hyphens.
+fn strip_forwarded(headers: &mut HeaderMap, trusted: bool) {
+    let says_origin = |name: &HeaderName| {
+        let name = name.as_str();
+        let look_alike =
+            name.starts_with("x_forwarded") || name.starts_with("x-forwarded_") || name == "x_real_ip";
+        look_alike
+            || (!trusted && (name.starts_with("x-forwarded-") || *name == FORWARDED || name == "x-real-ip"))
+    };
+    if !headers.keys().any(says_origin) {
+        return;
+    }
+    let names: Vec<HeaderName> = headers.keys().filter(|name| says_origin(name)).cloned().collect();
+    for name in names {
+        headers.remove(name);
     }
 }
 
@@ -307,5 +370,51 @@ mod tests {
         };
         assert_eq!(head(false), own("10.0.0.1", "http", "shop.test"));
         assert_eq!(head(true), own("9.9.9.9, 10.0.0.1", "https", "evil.test"));
+    }
+
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn nothing_that_only_gateways_say_passes_and_the_peer_is_always_told(
+            lines in proptest::collection::vec(("(pool[-_][a-z]{0,8}|x[-_]forwarded[-_](for|proto|host)|forwarded|connection|te|keep-alive|x-[a-z]{1,6}|host|cookie)", "[ -~]{0,24}"), 0..24),
+            trusted in any::<bool>(),
+        ) {
+            let mut head = http::Request::get("/a?b").body(()).unwrap().into_parts().0;
+            for (name, value) in &lines {
+                let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value)) else {
+                    continue;
+                };
+                head.headers.append(name, value);
+            }
+            strip_pool(&mut head.headers);
+            strip_hop_by_hop(&mut head.headers);
+            to_upstream(&mut head, "10.0.0.1".parse().unwrap(), trusted);
+            for name in head.headers.keys() {
+                prop_assert!(!is_pool_header(name), "{}", name);
+                prop_assert!(![CONNECTION, TE, KEEP_ALIVE].contains(name), "{}", name);
+                prop_assert!(!name.as_str().starts_with("x_forwarded"), "{}", name);
+            }
+            let chain: Vec<_> = head.headers.get_all(X_FORWARDED_FOR).iter().collect();
+            prop_assert_eq!(chain.len(), 1);
+            prop_assert!(chain[0].as_bytes().ends_with(b"10.0.0.1"));
+            if !trusted {
+                prop_assert_eq!(chain[0].as_bytes(), b"10.0.0.1");
+                prop_assert_eq!(head.headers.get(X_FORWARDED_PROTO), Some(&HTTP));
+                prop_assert!(!head.headers.contains_key(FORWARDED));
+            }
+        }
+
+        #[test]
+        fn a_reserved_path_stays_reserved_in_every_encoding(path in "/{1,2}(\\./)?[_%5fF]{1,3}[pP%70]{1,3}ool(/[a-z]{0,4})?") {
+            // However it is decoded, once or twice, what an app would take for the contract is refused.
+            let once = percent_encoding::percent_decode_str(&path).decode_utf8_lossy().into_owned();
+            let twice = percent_encoding::percent_decode_str(&once).decode_utf8_lossy().into_owned();
+            for text in [&path, &once, &twice] {
+                if text.trim_start_matches(['/', '.']).to_ascii_lowercase().starts_with("_pool/") {
+                    prop_assert!(is_reserved(&path), "{}", path);
+                }
+            }
+        }
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use elastic_pool_engine::ids::{Birth, Epoch, UserId};
-use http::header::CONTENT_TYPE;
-use http::{Method, Request, Response, StatusCode, request, response};
+use http::header::{CONNECTION, CONTENT_TYPE};
+use http::{HeaderValue, Request, Response, StatusCode, request, response};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
@@ -14,17 +14,20 @@ use hyper::upgrade::OnUpgrade;
 use super::answer::{AnswerBody, Ending, Finish, Open, Relay};
 use super::body::Replay;
 use super::forward::{Attempt, attempt, mark};
-use super::front::{CookieSecure, Front};
+use super::front::Front;
 use super::hold::{Entry, Permit, Slot};
 use super::hygiene;
 use super::identity::{Visitor, Way, Who, choose};
 use super::jar;
 use super::login;
 use super::metrics::Outcome;
+use super::screen;
 use super::upstream::{OPEN_MAX, Sender, Upstream};
 use super::websocket;
 use crate::channel::proto::Ownership;
 use crate::channel::proto::found::Verdict;
+use crate::clock::unix_seconds;
+use crate::wire::Framing;
 
 /// Pause before the commander is asked again, or a worker that took no connection is tried again.
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
@@ -33,45 +36,49 @@ const AGAIN_AFTER: Duration = Duration::from_millis(50);
 pub(crate) async fn serve(
     front: Arc<Front>,
     peer: IpAddr,
+    framing: Framing,
     mut request: Request<Incoming>,
 ) -> Response<AnswerBody> {
-    if request.method() == Method::CONNECT || hygiene::is_reserved(request.uri().path()) {
-        return front.refusal(Outcome::Forbidden);
-    }
+    front.metrics.requests.inc();
     let is_h2 = request.version() == http::Version::HTTP_2;
+    if let Some(outcome) = screen::refuse(&request, framing, front.limits.max_body) {
+        return front.refusal(outcome, !is_h2);
+    }
     let client = (!is_h2 && request.headers().contains_key(http::header::UPGRADE))
         .then(|| hyper::upgrade::on(&mut request));
     let (mut head, body) = request.into_parts();
     let trusted = hygiene::is_trusted(&front.trusted, peer);
-    let secure = match front.cookie_secure {
-        CookieSecure::Always => true,
-        CookieSecure::Never => false,
-        CookieSecure::Auto => trusted && hygiene::says_https(&head.headers),
-    };
+    let secure = front.style.is_secure(trusted, &head.headers);
+    let named = front.named.client(&head.headers, unix_seconds);
     let upgrade = client.filter(|_| hygiene::wants_websocket(&head));
     if hygiene::strip_pool(&mut head.headers) {
         front.metrics.headers_stripped.inc();
     }
+    let trailers = hygiene::wants_trailers(&head.headers);
     hygiene::strip_hop_by_hop(&mut head.headers);
+    if trailers {
+        hygiene::set_trailers(&mut head.headers);
+    }
     hygiene::to_upstream(&mut head, peer, trusted);
     if upgrade.is_some() {
         hygiene::set_websocket(&mut head.headers);
     }
-    let known = jar::take(&mut head.headers, &front.names, secure, is_h2, |value| {
+    let known = jar::take(&mut head.headers, &front.style.names, secure, is_h2, |value| {
         let known = front.opened.open(&front.seal, value);
         if known.is_none() {
             front.metrics.cookies_rejected.inc();
         }
         known
     });
-    let visitor = match known {
-        Some(known) => Visitor::known(&known),
-        None => match Visitor::guest(Arc::from("")) {
+    let visitor = match (named, known) {
+        (Some(client), _) => Visitor::named(client),
+        (None, Some(known)) => Visitor::known(&known),
+        (None, None) => match Visitor::guest(Arc::from("")) {
             Ok(visitor) => visitor,
-            Err(_) => return front.refusal(Outcome::Unavailable),
+            Err(_) => return front.refusal(Outcome::Unavailable, !is_h2),
         },
     };
-    let body = (!body.is_end_stream()).then(|| Replay::new(body));
+    let body = (!body.is_end_stream()).then(|| Replay::new(body, &front.limits));
     let started = front.clock.now();
     let journey = Journey {
         front,
@@ -84,6 +91,9 @@ pub(crate) async fn serve(
         permit: None,
         refused: None,
         slot: None,
+        is_h1: !is_h2,
+        closes: framing == Framing::Unseen,
+        ended: false,
     };
     journey.run().await
 }
@@ -102,13 +112,29 @@ struct Journey {
     refused: Option<(Birth, Epoch)>,
     /// A place among the waiting, once it had to wait for something else than a turn.
     slot: Option<Slot>,
+    is_h1: bool,
+    /// The connection ends with this answer.
+    closes: bool,
+    /// Its outcome is counted, or will be by the answer's end.
+    ended: bool,
+}
+
+impl Drop for Journey {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.front.metrics.ended(Outcome::Abandoned);
+        }
+    }
 }
 
 impl Journey {
     async fn run(mut self) -> Response<AnswerBody> {
         match self.travel().await {
             Ok(response) => response,
-            Err(outcome) => self.front.refusal(outcome),
+            Err(outcome) => {
+                self.ended = true;
+                self.front.refusal(outcome, self.is_h1)
+            }
         }
     }
 
@@ -191,6 +217,9 @@ impl Journey {
                 Ok(None)
             }
             Attempt::Broken => {
+                if let Some(fault) = self.body.as_ref().and_then(|body| body.fault()) {
+                    return Err(fault);
+                }
                 upstream
                     .clock
                     .add(self.front.clock.now().saturating_sub(began), true);
@@ -262,7 +291,11 @@ impl Journey {
     }
 
     fn become_guest(&mut self) -> Result<(), Outcome> {
-        self.visitor = Visitor::guest(Arc::clone(&self.visitor.group)).map_err(|_| Outcome::Unavailable)?;
+        self.visitor = if self.visitor.named {
+            Visitor::named(self.visitor.client)
+        } else {
+            Visitor::guest(Arc::clone(&self.visitor.group)).map_err(|_| Outcome::Unavailable)?
+        };
         self.refused = None;
         self.permit = None;
         Ok(())
@@ -318,12 +351,18 @@ impl Journey {
             request: self.body.take(),
             quiet: None,
             counted: false,
+            speaks: true,
         };
+        self.ended = true;
         let visitor = &mut self.visitor;
-        finish.quiet =
-            login::settle(&self.front, response.headers(), visitor, who, birth, self.started).await?;
+        let settled = login::settle(&self.front, response.headers(), visitor, who, birth, self.started).await;
+        finish.quiet = settled.inspect_err(|_| finish.speaks = false)?;
         let tunnel = if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            let client = self.upgrade.take().ok_or(Outcome::Broken)?;
+            let Some(client) = self.upgrade.take() else {
+                finish.speaks = false;
+                finish.count(true);
+                return Err(Outcome::Broken);
+            };
             Some((client, hyper::upgrade::on(&mut response)))
         } else {
             None
@@ -331,7 +370,10 @@ impl Journey {
         let (mut head, body) = response.into_parts();
         hygiene::strip_pool(&mut head.headers);
         hygiene::strip_hop_by_hop(&mut head.headers);
-        if self.visitor.set_cookie {
+        if self.closes && self.is_h1 {
+            head.headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        if self.visitor.set_cookie && !self.visitor.named {
             if self.visitor.user.is_none() {
                 self.front.metrics.guests.inc();
             }
