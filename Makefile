@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build check test test-long generate demo demo-down local bench deny image clean
+.PHONY: help build check test test-long generate demo demo-down local bench conformance deny image clean
 # Nothing here is built twice at the same time: cargo has its own parallelism.
 .NOTPARALLEL:
 
@@ -46,6 +46,10 @@ local: ## the sample group as processes, without Kubernetes; Ctrl-C ends all (FI
 bench: ## measure; prints lines `figure NAME VALUE UNIT`
 	scripts/tools.sh base
 	scripts/bench.sh
+
+conformance: ## clients that others wrote (h2spec, curl, httpx, websockets, undici) against gateway and agent
+	scripts/tools.sh base
+	scripts/conformance.sh
 
 deny: ## licences, bans, sources and advisories by cargo-deny (builds it first)
 	scripts/tools.sh deny
