@@ -1,6 +1,6 @@
 //! Carries out the engine's plan of a group: births, drains, retirements; what to do is the engine's business.
 
-use elastic_pool_engine::group::{Drain, DrainKind, DrainProgress};
+use elastic_pool_engine::group::{Drain, DrainKind, DrainProgress, SpawnFault};
 use elastic_pool_engine::ids::Birth;
 use elastic_pool_engine::plan::{Action, Decision, Plan, Snapshot};
 use elastic_pool_engine::{Because, WorkerState, WorkerView, plan};
@@ -63,7 +63,7 @@ impl Commander {
             && group.told != because.code
         {
             because.code.clone_into(&mut group.told);
-            group.note("Recommended", because.text.clone(), false);
+            group.note("Recommended", because.text(), false);
         }
     }
 
@@ -75,17 +75,23 @@ impl Commander {
         self.metrics.decision("none", because.code);
         let limit = matches!(
             because.code,
-            "max_workers" | "backing_off" | "no_victim" | "would_grow_again"
+            "max_workers"
+                | "backing_off"
+                | "no_capacity"
+                | "spawn_mistake"
+                | "no_victim"
+                | "would_grow_again"
         );
         if limit && group.told != because.code {
             because.code.clone_into(&mut group.told);
-            group.note(
-                "NothingDone",
-                because.text.clone(),
-                because.code != "would_grow_again",
-            );
+            group.note("NothingDone", because.text(), because.code != "would_grow_again");
         }
-        if matches!(because.code, "room") && matches!(group.told.as_str(), "max_workers" | "backing_off") {
+        if matches!(because.code, "room")
+            && matches!(
+                group.told.as_str(),
+                "max_workers" | "backing_off" | "no_capacity" | "spawn_mistake"
+            )
+        {
             group.told.clear();
         }
     }
@@ -113,7 +119,7 @@ impl Commander {
                 group.told.clear();
                 group.note(
                     name,
-                    because.text.clone(),
+                    because.text(),
                     matches!(action, Action::AbandonSpawn { .. }),
                 );
             }
@@ -174,8 +180,9 @@ impl Commander {
             .get(&birth)
             .and_then(|worker| self.groups.get_mut(&worker.group))
         {
-            group.spawns.fail(now);
-            group.failure = Some(failure.unwrap_or_else(|| SpawnFailure::Mistake(because.text.clone())));
+            let fault = failure.as_ref().map_or(SpawnFault::TimedOut, SpawnFailure::fault);
+            group.spawns.fail(now, fault);
+            group.failure = Some(failure.unwrap_or_else(|| SpawnFailure::Mistake(because.text())));
         }
         self.unspawn(birth)
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use elastic_pool_engine::group::DrainKind;
+use elastic_pool_engine::group::{DrainKind, SpawnFault};
 use elastic_pool_engine::ids::{Birth, UserId};
 use elastic_pool_engine::{WorkerState, WorkerView};
 
@@ -171,7 +171,7 @@ impl Commander {
             return;
         }
         group.engine.remove(birth);
-        group.spawns.fail(now);
+        group.spawns.fail(now, failure.fault());
         let text = match &failure {
             SpawnFailure::NoCapacity(text) => format!("G4: no capacity: {text}"),
             SpawnFailure::Mistake(text) => format!("G4: the worker cannot be made: {text}"),
@@ -197,6 +197,8 @@ impl Commander {
         ) {
             return;
         }
+        let fault = failure.fault();
+        group.engine.update(birth, |view| view.hindered = Some(fault));
         // The kubelet's texts alternate and count up: one of them is told as a decision, the newest is the condition's.
         if !std::mem::replace(&mut worker.hindered, true) {
             let (SpawnFailure::NoCapacity(text) | SpawnFailure::Mistake(text)) = &failure;
@@ -326,6 +328,8 @@ impl Commander {
         }
         worker.agent = None;
         let (key, uid, name) = (worker.group.clone(), worker.pod_uid().to_owned(), worker.name());
+        let failure = worker.fact.as_ref().and_then(|fact| fact.failure.as_ref());
+        let fault = failure.map_or(SpawnFault::TimedOut, SpawnFailure::fault);
         self.operations_lose_worker(birth);
         self.recovery_loses_worker(birth);
         let Some(group) = self.groups.get_mut(&key) else {
@@ -336,7 +340,7 @@ impl Commander {
             Some(WorkerState::Nascent { .. })
         );
         if was_nascent {
-            group.spawns.fail(self.now);
+            group.spawns.fail(self.now, fault);
         }
         let lost = self.sweep(birth, &key);
         let Some(group) = self.groups.get_mut(&key) else {
