@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use elastic_pool_engine::ids::{Epoch, UserId};
 use http::header::{CONTENT_TYPE, EXPECT, HOST, HeaderValue, UPGRADE};
-use http::{Method, Request, Response, StatusCode, Uri, Version};
+use http::{Method, Request, Response, StatusCode, Version, request, response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
@@ -22,8 +22,9 @@ use super::relay::{AppBody, OpenGuard, RelayBody};
 use super::shared::Shared;
 use super::streams;
 use super::transfer;
-use super::upstream::{Connection, UpstreamError};
+use super::upstream::UpstreamError;
 use crate::channel::proto::{ClientLeft, UserBorn, agent_message};
+use crate::exchange::{Reply, Upgraded};
 use crate::wire::{Framing, Wire};
 
 /// How long a user's request waits while the app's instance is being compared (the gateway's hold is longer).
@@ -295,16 +296,33 @@ async fn relay(
     });
     let (worker, contract) = {
         let inner = shared.lock();
-        (inner.orders.worker.clone(), inner.app.contract)
+        (inner.orders.worker_header.clone(), inner.app.contract)
     };
-    to_app(&mut request, &named, &worker, upgrade.is_some());
+    let (mut head, body) = request.into_parts();
+    let person = to_app(&mut head, &named, upgrade.is_some());
+    let mut more = [(headers::WORKER, &worker); 3];
+    let mut count = 1;
+    if let Some((name, value)) = &person {
+        more[count] = (*name, value);
+        count += 1;
+    }
     if contract {
         // The app believes our headers only beside its token: other pods can reach its port too.
-        headers::set(request.headers_mut(), headers::TOKEN, shared.contract.token());
+        more[count] = (headers::TOKEN, shared.contract.token_header());
+        count += 1;
     }
-    match shared.upstream.send(request, shared.now()).await {
-        Ok((response, connection)) => from_app(shared, response, connection, &named, upgrade, guard),
-        Err(UpstreamError::Unsent(error)) => {
+    match shared
+        .upstream
+        .send(&head, &more[..count], body, shared.now())
+        .await
+    {
+        Ok((answer, reply)) => from_app(shared, answer, reply, &named, upgrade, guard),
+        Err(UpstreamError::Broken(error)) => {
+            shared.counters.upstream_failed.add();
+            tracing::debug!(error = &error as &dyn std::error::Error, "the app broke off");
+            answer(StatusCode::BAD_GATEWAY, "upstream", "the app broke off\n")
+        }
+        Err(error) => {
             doubt(shared);
             shared.counters.upstream_failed.add();
             tracing::debug!(
@@ -317,11 +335,6 @@ async fn relay(
                 "the app takes no connection\n",
             )
         }
-        Err(UpstreamError::Broken(error)) => {
-            shared.counters.upstream_failed.add();
-            tracing::debug!(error = &error as &dyn std::error::Error, "the app broke off");
-            answer(StatusCode::BAD_GATEWAY, "upstream", "the app broke off\n")
-        }
     }
 }
 
@@ -331,21 +344,14 @@ pub(crate) fn doubt(shared: &Shared) {
     shared.ask_app.notify_one();
 }
 
-/// Makes the request one for the app: origin form, HTTP/1.1, our headers in place of the gateway's.
-fn to_app(request: &mut Request<Incoming>, named: &Named, worker: &str, upgrade: bool) {
-    if request.uri().scheme().is_some() || request.version() == Version::HTTP_2 {
-        if let Some(host) = request
-            .uri()
-            .authority()
-            .and_then(|host| HeaderValue::from_str(host.as_str()).ok())
-        {
-            request.headers_mut().insert(HOST, host);
-        }
-        let path = request.uri().path_and_query().cloned();
-        *request.uri_mut() = path.map_or_else(Uri::default, Uri::from);
+/// Makes the request one for the app: origin form, nothing of the gateway's. Returns who it is from, as the app is told.
+fn to_app(head: &mut request::Parts, named: &Named, upgrade: bool) -> Option<(&'static str, HeaderValue)> {
+    if let Some(host) = head.uri.authority()
+        && let Ok(host) = HeaderValue::from_str(host.as_str())
+    {
+        head.headers.insert(HOST, host);
     }
-    *request.version_mut() = Version::HTTP_11;
-    let fields = request.headers_mut();
+    let fields = &mut head.headers;
     let (expects, trailers) = (
         fields.contains_key(headers::EXPECTS),
         headers::wants_trailers(fields),
@@ -359,80 +365,87 @@ fn to_app(request: &mut Request<Incoming>, named: &Named, worker: &str, upgrade:
         // The gateway's own: it waits for the fence, not for the app.
         fields.remove(EXPECT);
     }
-    match (&named.user, named.client) {
-        (Some(user), _) => headers::set(fields, headers::USER, &headers::encode_user(user)),
-        (None, Some(client)) => headers::set(fields, headers::GUEST, &client.to_string()),
-        (None, None) => {}
-    }
-    headers::set(fields, headers::WORKER, worker);
+    let (name, text) = match (&named.user, named.client) {
+        (Some(user), _) => (headers::USER, headers::encode_user(user)),
+        (None, Some(client)) => (headers::GUEST, client.to_string()),
+        (None, None) => return None,
+    };
+    Some((name, HeaderValue::from_str(&text).ok()?))
 }
 
 fn from_app(
     shared: &Arc<Shared>,
-    mut response: Response<Incoming>,
-    connection: Connection,
+    mut head: response::Parts,
+    reply: Reply<Incoming>,
     named: &Named,
     upgrade: Option<Upgrade>,
     guard: OpenGuard,
 ) -> Response<RelayBody> {
-    let login = headers::take_login(response.headers_mut());
+    let login = headers::take_login(&mut head.headers);
     // P7: a later login places nothing anew.
-    if !shared.lock().orders.session_users {
+    if login != Login::Nothing && !shared.lock().orders.session_users {
         note_login(shared, named, &login);
     }
-    let switching = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-    headers::strip_connection(response.headers_mut(), switching);
-    if switching {
-        let Some(upgrade) = upgrade else {
-            return answer(StatusCode::BAD_GATEWAY, "upstream", "the app switched unasked\n");
-        };
-        return switch(shared, response, upgrade, guard);
-    }
-    let is_events = response.headers().get(CONTENT_TYPE).is_some_and(|kind| {
+    let switching = matches!(reply, Reply::Switched(_));
+    headers::strip_connection(&mut head.headers, switching);
+    let body = match reply {
+        Reply::Whole(body, connection) => {
+            if let Some(connection) = connection {
+                shared.upstream.give_back(connection, shared.now());
+            }
+            AppBody::whole(body, guard)
+        }
+        Reply::Streamed(body) => {
+            let end = is_events(&head).then(|| begin_stream(shared, guard.id));
+            AppBody::arriving(body, end, guard)
+        }
+        Reply::Switched(app) => {
+            let Some(upgrade) = upgrade else {
+                return answer(StatusCode::BAD_GATEWAY, "upstream", "the app switched unasked\n");
+            };
+            switch(shared, app, upgrade, guard);
+            return Response::from_parts(head, RelayBody::Own(None));
+        }
+    };
+    Response::from_parts(head, RelayBody::App(Box::new(body)))
+}
+
+fn is_events(head: &response::Parts) -> bool {
+    head.headers.get(CONTENT_TYPE).is_some_and(|kind| {
         kind.as_bytes()
             .get(..17)
             .is_some_and(|kind| kind.eq_ignore_ascii_case(b"text/event-stream"))
-    });
-    let cancel = is_events.then(|| {
-        let cancel = CancellationToken::new();
-        let end = StreamEnd {
-            cancel: cancel.clone(),
-            ended: connection.closed.clone(),
-        };
-        shared.lock().open.becomes_stream(guard.id, end);
-        // A quiesce counts it no longer.
-        shared.changed.notify_waiters();
-        cancel
-    });
-    response.map(|body| RelayBody::App(Box::new(AppBody::new(body, connection, cancel, guard))))
+    })
 }
 
-fn switch(
-    shared: &Arc<Shared>,
-    mut response: Response<Incoming>,
-    upgrade: Upgrade,
-    guard: OpenGuard,
-) -> Response<RelayBody> {
-    let app = hyper::upgrade::on(&mut response);
+/// From here on the open request is a stream.
+fn begin_stream(shared: &Shared, id: u64) -> StreamEnd {
     let end = StreamEnd {
         cancel: CancellationToken::new(),
         ended: CancellationToken::new(),
     };
-    shared.lock().open.becomes_stream(guard.id, end.clone());
+    shared.lock().open.becomes_stream(id, end.clone());
+    // A quiesce counts it no longer.
     shared.changed.notify_waiters();
+    end
+}
+
+fn switch(shared: &Shared, app: Upgraded, upgrade: Upgrade, guard: OpenGuard) {
+    let end = begin_stream(shared, guard.id);
     tokio::spawn(async move {
-        let upgraded = tokio::select! {
+        let gateway = tokio::select! {
             biased;
             () = end.cancel.cancelled() => None,
-            upgraded = async { tokio::try_join!(upgrade.gateway, app) } => upgraded.ok(),
+            gateway = upgrade.gateway => gateway.ok(),
         };
-        match upgraded {
-            Some((gateway, app)) => streams::tunnel(gateway, app, upgrade.websocket, end, guard).await,
-            // Both connections are dropped with what was to become of them.
-            None => end.ended.cancel(),
+        match gateway {
+            Some(gateway) => streams::tunnel(gateway, app, upgrade.websocket, end, guard).await,
+            None => {
+                drop(app);
+                end.ended.cancel();
+            }
         }
     });
-    response.map(|_| RelayBody::Own(None))
 }
 
 /// L1 and L5: binds or unbinds the client before anything of the answer goes out.

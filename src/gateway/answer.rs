@@ -9,16 +9,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use elastic_pool_engine::ids::{ClientId, UserId};
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use super::body::Replay;
+use super::body::ForwardBody;
 use super::clock::UserClock;
 use super::front::Front;
 use super::hygiene;
 use super::metrics::Outcome;
 use super::streams::Registered;
-use super::upstream::{Sender, Upstream};
+use super::upstream::Upstream;
+use crate::exchange::{Answer, Connection, ExchangeError};
 
 /// One forward in flight, for the worker's count.
 pub(crate) struct Open(Arc<Upstream>);
@@ -47,8 +47,6 @@ pub(crate) struct Finish {
     pub(crate) user: Option<Arc<UserClock>>,
     /// When the forward began.
     pub(crate) began: Duration,
-    pub(crate) sender: Option<Sender>,
-    pub(crate) request: Option<Arc<Replay>>,
     /// L3: whom to report as quiet.
     pub(crate) quiet: Option<(UserId, ClientId)>,
     pub(crate) counted: bool,
@@ -77,12 +75,11 @@ impl Finish {
         }
     }
 
-    /// The answer ended well: its connection serves again, when it is done with the request too.
-    pub(crate) fn complete(&mut self) {
+    /// The answer ended well: its connection serves again, where there is one that may.
+    pub(crate) fn complete(&mut self, connection: Option<Connection>) {
         self.count(false);
-        let sent = self.request.as_ref().is_none_or(|request| request.is_ended());
-        if let Some(sender) = self.sender.take().filter(|_| sent) {
-            self.open.upstream().put_idle(sender, self.front.clock.now());
+        if let Some(connection) = connection {
+            self.open.upstream().put_idle(connection, self.front.clock.now());
         }
     }
 }
@@ -117,7 +114,7 @@ impl Ending {
 pub(crate) enum AnswerBody {
     /// None.
     Empty,
-    /// The gateway's own.
+    /// One that is here as a whole.
     Text(Option<Bytes>),
     /// A worker's.
     Relay(Box<Relay>),
@@ -125,43 +122,61 @@ pub(crate) enum AnswerBody {
 
 /// A worker's body.
 pub(crate) struct Relay {
-    pub(crate) body: Incoming,
+    /// `None` once it ended well.
+    pub(crate) body: Option<Box<Answer<ForwardBody>>>,
     pub(crate) finish: Finish,
     pub(crate) ending: Option<Ending>,
 }
 
 impl Relay {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ExchangeError>>> {
         if let Some(ending) = &mut self.ending
             && ending.told.as_mut().poll(cx).is_ready()
         {
             return Poll::Ready(None);
         }
-        let mut polled = Pin::new(&mut self.body).poll_frame(cx);
+        let Some(body) = &mut self.body else {
+            return Poll::Ready(None);
+        };
+        let mut polled = Pin::new(&mut **body).poll_frame(cx);
         if let Poll::Ready(Some(Ok(frame))) = &mut polled
             && let Some(trailers) = frame.trailers_mut()
         {
             hygiene::strip_trailers(trailers);
         }
         match &polled {
-            Poll::Ready(None) => self.finish.complete(),
+            Poll::Ready(None) => self.complete(),
             // With a known length the end is never asked for.
-            Poll::Ready(Some(Ok(_))) if self.body.is_end_stream() => self.finish.complete(),
+            Poll::Ready(Some(Ok(_))) if body.is_end_stream() => self.complete(),
             Poll::Ready(Some(Err(_))) => self.finish.count(true),
             Poll::Ready(Some(Ok(_))) | Poll::Pending => {}
         }
         polled
     }
+
+    fn complete(&mut self) {
+        let connection = self.body.take().and_then(|body| body.into_connection());
+        self.finish.complete(connection);
+    }
+}
+
+impl AnswerBody {
+    pub(crate) fn whole(body: Bytes) -> Self {
+        if body.is_empty() {
+            return Self::Empty;
+        }
+        Self::Text(Some(body))
+    }
 }
 
 impl Body for AnswerBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = ExchangeError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, ExchangeError>>> {
         match self.get_mut() {
             Self::Empty => Poll::Ready(None),
             Self::Text(text) => Poll::Ready(text.take().map(|text| Ok(Frame::data(text)))),
@@ -173,7 +188,7 @@ impl Body for AnswerBody {
         match self {
             Self::Empty => true,
             Self::Text(text) => text.is_none(),
-            Self::Relay(relay) => relay.body.is_end_stream(),
+            Self::Relay(relay) => relay.body.as_ref().is_none_or(|body| body.is_end_stream()),
         }
     }
 
@@ -184,7 +199,10 @@ impl Body for AnswerBody {
                 text.as_ref()
                     .map_or(0, |text| u64::try_from(text.len()).unwrap_or(0)),
             ),
-            Self::Relay(relay) => relay.body.size_hint(),
+            Self::Relay(relay) => relay
+                .body
+                .as_ref()
+                .map_or_else(|| SizeHint::with_exact(0), |body| body.size_hint()),
         }
     }
 }

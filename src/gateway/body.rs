@@ -42,19 +42,14 @@ pub(crate) struct Replay {
     timeout: Duration,
 }
 
-/// The body of one attempt.
-pub(crate) enum ForwardBody {
-    /// Nothing follows the head.
-    Empty,
-    /// The client's body from its beginning.
-    Streamed {
-        /// Shared with later attempts.
-        source: Arc<Replay>,
-        /// This attempt's number.
-        attempt: u32,
-        /// Kept pieces already passed on.
-        position: usize,
-    },
+/// The body of one attempt: the client's from its beginning.
+pub(crate) struct ForwardBody {
+    /// Shared with later attempts.
+    source: Arc<Replay>,
+    /// This attempt's number.
+    attempt: u32,
+    /// Kept pieces already passed on.
+    position: usize,
 }
 
 /// Why a body broke off.
@@ -103,7 +98,7 @@ impl Replay {
             return None;
         }
         state.attempt += 1;
-        Some(ForwardBody::Streamed {
+        Some(ForwardBody {
             source: Arc::clone(source),
             attempt: state.attempt,
             position: 0,
@@ -111,7 +106,7 @@ impl Replay {
     }
 
     /// True when everything was read from the client.
-    pub(crate) fn is_ended(&self) -> bool {
+    fn is_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
 
@@ -194,35 +189,21 @@ impl Body for ForwardBody {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        match self.get_mut() {
-            Self::Empty => Poll::Ready(None),
-            Self::Streamed {
-                source,
-                attempt,
-                position,
-            } => source.poll(cx, *attempt, position),
-        }
+        let Self {
+            source,
+            attempt,
+            position,
+        } = self.get_mut();
+        source.poll(cx, *attempt, position)
     }
 
     fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Empty => true,
-            Self::Streamed {
-                source,
-                attempt,
-                position,
-            } => {
-                let state = source.state.lock();
-                source.is_ended() && state.attempt == *attempt && *position >= state.kept.len()
-            }
-        }
+        let state = self.source.state.lock();
+        self.source.is_ended() && state.attempt == self.attempt && self.position >= state.kept.len()
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Empty => SizeHint::with_exact(0),
-            // The framing is decided before the first read: the whole body's size.
-            Self::Streamed { source, .. } => source.size,
-        }
+        // The framing is decided before the first read: the whole body's size.
+        self.source.size
     }
 }

@@ -3,23 +3,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, Request, Response, StatusCode, request};
-use hyper::body::Incoming;
+use http::{HeaderValue, StatusCode, request, response};
 
 use super::body::{ForwardBody, Replay};
 use super::front::Front;
 use super::hold::Permit;
-use super::hygiene::{POOL_CLIENT, POOL_EPOCH, POOL_FENCE, POOL_HOP, POOL_TICKET, POOL_USER};
+use super::hygiene::POOL_FENCE;
 use super::identity::{Visitor, Who};
-use super::upstream::{Sender, Upstream};
+use super::upstream::Upstream;
+use crate::exchange::{Connection, Failed, Reply, Request};
 
 /// A released request lets the next one start after this long, even when it is not answered yet.
 const PACE: Duration = Duration::from_millis(100);
+static PROVISIONAL: HeaderValue = HeaderValue::from_static("0");
 
 /// What became of an attempt.
 pub(crate) enum Attempt {
     /// The worker answered.
-    Answered(Response<Incoming>, Sender),
+    Answered(response::Parts, Reply<ForwardBody>),
     /// The agent refused: not executed.
     Refused,
     /// Nothing reached the app.
@@ -30,29 +31,40 @@ pub(crate) enum Attempt {
     NotReplayable,
 }
 
-/// Sets what tells the agent whose request this is.
-pub(crate) fn mark(headers: &mut HeaderMap, upstream: &Upstream, visitor: &Visitor, who: &Who) {
-    headers.insert(POOL_HOP, upstream.hop.clone());
-    headers.insert(POOL_CLIENT, visitor.client_header.clone());
-    match who {
-        Who::Guest => {
-            headers.remove(POOL_USER);
-            headers.remove(POOL_EPOCH);
-            headers.remove(POOL_TICKET);
-        }
-        Who::Owned(owner) => {
-            headers.insert(POOL_USER, owner.user_header.clone());
-            headers.insert(POOL_EPOCH, owner.epoch_header.clone());
-            match &owner.ticket {
-                Some(ticket) => drop(headers.insert(POOL_TICKET, ticket.clone())),
-                None => drop(headers.remove(POOL_TICKET)),
+/// What tells the agent whose request this is.
+struct Marks<'a> {
+    lines: [(&'static str, &'a HeaderValue); 5],
+    count: usize,
+}
+
+impl<'a> Marks<'a> {
+    fn of(upstream: &'a Upstream, visitor: &'a Visitor, who: &'a Who) -> Self {
+        let hop = ("pool-hop", &upstream.hop);
+        let mut marks = Self {
+            lines: [hop; 5],
+            count: 1,
+        };
+        marks.add("pool-client", &visitor.client_header);
+        match who {
+            Who::Guest => {}
+            Who::Owned(owner) => {
+                marks.add("pool-user", &owner.user_header);
+                marks.add("pool-epoch", &owner.epoch_header);
+                if let Some(ticket) = &owner.ticket {
+                    marks.add("pool-ticket", ticket);
+                }
+            }
+            Who::Unowned { header, .. } => {
+                marks.add("pool-user", header);
+                marks.add("pool-epoch", &PROVISIONAL);
             }
         }
-        Who::Unowned { header, .. } => {
-            headers.insert(POOL_USER, header.clone());
-            headers.insert(POOL_EPOCH, http::HeaderValue::from_static("0"));
-            headers.remove(POOL_TICKET);
-        }
+        marks
+    }
+
+    fn add(&mut self, name: &'static str, value: &'a HeaderValue) {
+        self.lines[self.count] = (name, value);
+        self.count += 1;
     }
 }
 
@@ -62,30 +74,26 @@ pub(crate) async fn attempt(
     upstream: &Upstream,
     head: &request::Parts,
     body: Option<&Arc<Replay>>,
+    whose: (&Visitor, &Who),
     permit: Option<Permit>,
 ) -> Attempt {
-    let body = match body.map(Replay::attempt) {
-        None => ForwardBody::Empty,
-        Some(Some(body)) => body,
-        Some(None) => return Attempt::NotReplayable,
+    let marks = Marks::of(upstream, whose.0, whose.1);
+    let request = Request {
+        method: &head.method,
+        target: &head.uri,
+        headers: &head.headers,
+        more: &marks.lines[..marks.count],
     };
-    let mut request = Request::new(body);
-    *request.method_mut() = head.method.clone();
-    *request.uri_mut() = head.uri.clone();
-    *request.headers_mut() = head.headers.clone();
-    let (response, sender) = match send(front, upstream, request, permit).await {
+    let (answer, reply) = match send(front, upstream, request, body, permit).await {
         Ok(answered) => answered,
         Err(failed) => return failed,
     };
-    let fence = response
-        .headers()
-        .get(POOL_FENCE)
-        .map(http::HeaderValue::as_bytes);
-    match (response.status(), fence) {
+    let fence = answer.headers.get(POOL_FENCE).map(HeaderValue::as_bytes);
+    match (answer.status, fence) {
         (StatusCode::MISDIRECTED_REQUEST | StatusCode::FORBIDDEN, Some(_)) => Attempt::Refused,
         (StatusCode::BAD_GATEWAY, Some(b"upstream-unsent")) => Attempt::Unsent,
         (StatusCode::BAD_GATEWAY, Some(b"upstream")) => Attempt::Broken,
-        _ => Attempt::Answered(response, sender),
+        _ => Attempt::Answered(answer, reply),
     }
 }
 
@@ -93,14 +101,15 @@ pub(crate) async fn attempt(
 async fn send(
     front: &Front,
     upstream: &Upstream,
-    mut request: Request<ForwardBody>,
+    request: Request<'_>,
+    body: Option<&Arc<Replay>>,
     mut permit: Option<Permit>,
-) -> Result<(Response<Incoming>, Sender), Attempt> {
+) -> Result<(response::Parts, Reply<ForwardBody>), Attempt> {
     let mut idle = upstream.take_idle(front.clock.now());
     loop {
         let is_fresh = idle.is_none();
-        let mut sender = match idle.take() {
-            Some(sender) => sender,
+        let connection = match idle.take() {
+            Some(connection) => connection,
             None => upstream.connect().await.map_err(|error| {
                 tracing::debug!(
                     ?upstream,
@@ -110,37 +119,42 @@ async fn send(
                 Attempt::Unsent
             })?,
         };
-        if sender.ready().await.is_err() {
-            if is_fresh {
-                return Err(Attempt::Unsent);
-            }
-            continue;
-        }
-        let mut sending = std::pin::pin!(sender.try_send_request(request));
-        let sent = if permit.is_some() {
-            let early = tokio::time::timeout(PACE, &mut sending).await;
-            permit = None;
-            match early {
-                Ok(sent) => sent,
-                Err(_) => sending.await,
-            }
-        } else {
-            sending.await
+        let body = match body.map(Replay::attempt) {
+            None => None,
+            Some(Some(body)) => Some(body),
+            Some(None) => return Err(Attempt::NotReplayable),
         };
-        match sent {
-            Ok(response) => return Ok((response, sender)),
-            Err(mut error) => match error.take_message() {
-                Some(message) if !is_fresh => request = message,
-                Some(_) => return Err(Attempt::Unsent),
-                None => {
-                    tracing::debug!(
-                        ?upstream,
-                        error = error.error() as &dyn std::error::Error,
-                        "worker broke off"
-                    );
-                    return Err(Attempt::Broken);
-                }
-            },
+        match exchange(connection, request, body, permit.take()).await {
+            Ok(answered) => return Ok(answered),
+            Err(Failed::Unsent(_)) if !is_fresh => {}
+            Err(Failed::Unsent(_)) => return Err(Attempt::Unsent),
+            Err(Failed::Broken(error)) => {
+                tracing::debug!(
+                    ?upstream,
+                    error = &error as &dyn std::error::Error,
+                    "worker broke off"
+                );
+                return Err(Attempt::Broken);
+            }
         }
+    }
+}
+
+async fn exchange(
+    connection: Connection,
+    request: Request<'_>,
+    body: Option<ForwardBody>,
+    permit: Option<Permit>,
+) -> Result<(response::Parts, Reply<ForwardBody>), Failed> {
+    let sending = connection.exchange(request, body);
+    let Some(permit) = permit else {
+        return sending.await;
+    };
+    let mut sending = std::pin::pin!(sending);
+    let early = tokio::time::timeout(PACE, &mut sending).await;
+    drop(permit);
+    match early {
+        Ok(sent) => sent,
+        Err(_) => sending.await,
     }
 }

@@ -15,10 +15,6 @@ use super::screen;
 pub(crate) const POOL_USER: HeaderName = HeaderName::from_static("pool-user");
 pub(crate) const POOL_GROUP: HeaderName = HeaderName::from_static("pool-group");
 pub(crate) const POOL_FENCE: HeaderName = HeaderName::from_static("pool-fence");
-pub(crate) const POOL_HOP: HeaderName = HeaderName::from_static("pool-hop");
-pub(crate) const POOL_CLIENT: HeaderName = HeaderName::from_static("pool-client");
-pub(crate) const POOL_EPOCH: HeaderName = HeaderName::from_static("pool-epoch");
-pub(crate) const POOL_TICKET: HeaderName = HeaderName::from_static("pool-ticket");
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use elastic_pool_engine::ids::{Birth, Epoch, UserId};
 use http::header::{CONNECTION, CONTENT_TYPE};
-use http::{HeaderValue, Request, Response, StatusCode, request, response};
+use http::{HeaderValue, Request, Response, request, response};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 
 use super::answer::{AnswerBody, Ending, Finish, Open, Relay};
-use super::body::Replay;
-use super::forward::{Attempt, attempt, mark};
+use super::body::{ForwardBody, Replay};
+use super::forward::{Attempt, attempt};
 use super::front::Front;
 use super::hold::{Entry, Permit, Slot};
 use super::hygiene;
@@ -22,11 +22,12 @@ use super::jar;
 use super::login;
 use super::metrics::Outcome;
 use super::screen;
-use super::upstream::{OPEN_MAX, Sender, Upstream};
+use super::upstream::{OPEN_MAX, Upstream};
 use super::websocket;
 use crate::channel::proto::Ownership;
 use crate::channel::proto::found::Verdict;
 use crate::clock::unix_seconds;
+use crate::exchange::{Answer, Reply, Upgraded};
 use crate::wire::Framing;
 
 /// Pause before the commander is asked again, or a worker that took no connection is tried again.
@@ -190,20 +191,20 @@ impl Journey {
             return Err(Outcome::Overflow);
         }
         let open = Open::new(upstream);
-        mark(&mut self.head.headers, upstream, &self.visitor, who);
         let began = self.front.clock.now();
         match attempt(
             &self.front,
             upstream,
             &self.head,
             self.body.as_ref(),
+            (&self.visitor, who),
             self.permit.take(),
         )
         .await
         {
-            Attempt::Answered(response, sender) => {
+            Attempt::Answered(head, reply) => {
                 self.slot = None;
-                self.answer(response, sender, open, who, began).await.map(Some)
+                self.answer(head, reply, open, who, began).await.map(Some)
             }
             Attempt::Refused => {
                 self.front.metrics.refused.inc();
@@ -211,15 +212,15 @@ impl Journey {
                 self.ask_about(who).await?;
                 Ok(None)
             }
+            Attempt::Unsent | Attempt::Broken | Attempt::NotReplayable if self.fault().is_some() => {
+                Err(self.fault().unwrap_or(Outcome::Malformed))
+            }
             Attempt::Unsent => {
                 // The table will say whether that worker is dead; until then it may come back.
                 self.wait(AGAIN_AFTER).await?;
                 Ok(None)
             }
             Attempt::Broken => {
-                if let Some(fault) = self.body.as_ref().and_then(|body| body.fault()) {
-                    return Err(fault);
-                }
                 upstream
                     .clock
                     .add(self.front.clock.now().saturating_sub(began), true);
@@ -227,6 +228,11 @@ impl Journey {
             }
             Attempt::NotReplayable => Err(Outcome::NotReplayable),
         }
+    }
+
+    /// What the client did wrong with its body: no worker is to blame for that.
+    fn fault(&self) -> Option<Outcome> {
+        self.body.as_ref().and_then(|body| body.fault())
     }
 
     /// After a refusal: whoever is nobody in particular tries again, a user is asked for.
@@ -335,8 +341,8 @@ impl Journey {
 
     async fn answer(
         &mut self,
-        mut response: Response<Incoming>,
-        sender: Sender,
+        mut head: response::Parts,
+        reply: Reply<ForwardBody>,
         open: Open,
         who: &Who,
         began: Duration,
@@ -347,27 +353,18 @@ impl Journey {
             open,
             user: who.clock(),
             began,
-            sender: Some(sender),
-            request: self.body.take(),
             quiet: None,
             counted: false,
             speaks: true,
         };
         self.ended = true;
         let visitor = &mut self.visitor;
-        let settled = login::settle(&self.front, response.headers(), visitor, who, birth, self.started).await;
+        let settled = login::settle(&self.front, &head.headers, visitor, who, birth, self.started).await;
         finish.quiet = settled.inspect_err(|_| finish.speaks = false)?;
-        let tunnel = if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            let Some(client) = self.upgrade.take() else {
-                finish.speaks = false;
-                finish.count(true);
-                return Err(Outcome::Broken);
-            };
-            Some((client, hyper::upgrade::on(&mut response)))
-        } else {
-            None
+        let client = match &reply {
+            Reply::Switched(_) => self.upgrade.take(),
+            Reply::Whole(..) | Reply::Streamed(_) => None,
         };
-        let (mut head, body) = response.into_parts();
         hygiene::strip_pool(&mut head.headers);
         hygiene::strip_hop_by_hop(&mut head.headers);
         if self.closes && self.is_h1 {
@@ -380,9 +377,19 @@ impl Journey {
             self.front
                 .set_cookie(&mut head.headers, &self.visitor.cookie(), self.secure);
         }
-        Ok(match tunnel {
-            Some((client, worker)) => self.switch(head, client, worker, finish, who),
-            None => self.relay(head, body, finish, who),
+        Ok(match (reply, client) {
+            (Reply::Switched(worker), Some(client)) => self.switch(head, client, worker, finish, who),
+            (Reply::Streamed(body), _) => self.relay(head, body, finish, who),
+            (Reply::Whole(body, connection), _) => {
+                finish.complete(connection);
+                Response::from_parts(head, AnswerBody::whole(body))
+            }
+            // It switched unasked.
+            (Reply::Switched(_), None) => {
+                finish.speaks = false;
+                finish.count(true);
+                return Err(Outcome::Broken);
+            }
         })
     }
 
@@ -391,7 +398,7 @@ impl Journey {
         &self,
         mut head: response::Parts,
         client: OnUpgrade,
-        worker: OnUpgrade,
+        worker: Upgraded,
         mut finish: Finish,
         who: &Who,
     ) -> Response<AnswerBody> {
@@ -399,7 +406,7 @@ impl Journey {
         finish.count(false);
         let registered = self.front.streams.open(self.visitor.client, who.user().cloned());
         self.front.tunnels.spawn(async move {
-            // The worker's connection and its place in the count live as long as the tunnel.
+            // The worker's place in the count lives as long as the tunnel.
             let _finish = finish;
             websocket::run(client, worker, registered).await;
         });
@@ -409,14 +416,10 @@ impl Journey {
     fn relay(
         &self,
         head: response::Parts,
-        body: Incoming,
+        body: Box<Answer<ForwardBody>>,
         mut finish: Finish,
         who: &Who,
     ) -> Response<AnswerBody> {
-        if body.is_end_stream() {
-            finish.complete();
-            return Response::from_parts(head, AnswerBody::Empty);
-        }
         let is_event_stream = head.headers.get(CONTENT_TYPE).is_some_and(|kind| {
             kind.as_bytes()
                 .get(..17)
@@ -426,6 +429,13 @@ impl Journey {
             finish.count(false);
             Ending::new(self.front.streams.open(self.visitor.client, who.user().cloned()))
         });
-        Response::from_parts(head, AnswerBody::Relay(Box::new(Relay { body, finish, ending })))
+        Response::from_parts(
+            head,
+            AnswerBody::Relay(Box::new(Relay {
+                body: Some(body),
+                finish,
+                ending,
+            })),
+        )
     }
 }
