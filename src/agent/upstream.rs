@@ -111,6 +111,7 @@ impl Upstream {
             target: &head.uri,
             headers: &head.headers,
             more,
+            waits: false,
         };
         let body = (!body.is_end_stream()).then_some(body);
         let is_empty = body.is_none();

@@ -68,6 +68,8 @@ pub(crate) struct Request<'a> {
     pub(crate) headers: &'a HeaderMap,
     /// Sent behind `headers`; the names are lower case.
     pub(crate) more: &'a [(&'static str, &'a HeaderValue)],
+    /// The body is kept back until the other end asks for it with 100 (Continue).
+    pub(crate) waits: bool,
 }
 
 /// An answer whose head is whole.
@@ -159,6 +161,14 @@ impl Connection {
             if let Some((response, keep)) = head::read(&mut self.received)? {
                 let status = response.status();
                 if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
+                    if status == StatusCode::CONTINUE {
+                        upload.go_on();
+                        if let Poll::Ready(Err(error @ ExchangeError::Body(_))) =
+                            upload.poll(&self.stream, cx)
+                        {
+                            return Poll::Ready(Err(error));
+                        }
+                    }
                     continue;
                 }
                 let framing = Framing::of(&response, is_head)?;

@@ -57,6 +57,7 @@ where
         target: &target,
         headers,
         more: &[("pool-user", &user)],
+        waits: false,
     };
     soon(connection.exchange(request, body)).await
 }

@@ -86,6 +86,11 @@ impl Replay {
         })
     }
 
+    /// Bytes of the whole body, where that was said.
+    pub(crate) fn length(&self) -> Option<u64> {
+        self.size.exact()
+    }
+
     /// What the client did wrong with its body, if it did.
     pub(crate) fn fault(&self) -> Option<Outcome> {
         self.state.lock().fault

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderValue, StatusCode, request, response};
+use http::header::EXPECT;
+use http::{HeaderMap, HeaderValue, StatusCode, request, response};
 
 use super::body::{ForwardBody, Replay};
 use super::front::Front;
@@ -15,6 +16,10 @@ use crate::exchange::{Connection, Failed, Reply, Request};
 
 /// A released request lets the next one start after this long, even when it is not answered yet.
 const PACE: Duration = Duration::from_millis(100);
+/// A body up to this size is sent without being asked for: it is kept, and sent again after a refusal (V8).
+const UNASKED: u64 = super::body::REPLAY_MAX as u64;
+static CONTINUE: HeaderValue = HeaderValue::from_static("100-continue");
+static ITS_OWN: HeaderValue = HeaderValue::from_static("1");
 static PROVISIONAL: HeaderValue = HeaderValue::from_static("0");
 
 /// What became of an attempt.
@@ -33,7 +38,7 @@ pub(crate) enum Attempt {
 
 /// What tells the agent whose request this is.
 struct Marks<'a> {
-    lines: [(&'static str, &'a HeaderValue); 5],
+    lines: [(&'static str, &'a HeaderValue); 6],
     count: usize,
 }
 
@@ -41,7 +46,7 @@ impl<'a> Marks<'a> {
     fn of(upstream: &'a Upstream, visitor: &'a Visitor, who: &'a Who) -> Self {
         let hop = ("pool-hop", &upstream.hop);
         let mut marks = Self {
-            lines: [hop; 5],
+            lines: [hop; 6],
             count: 1,
         };
         marks.add("pool-client", &visitor.client_header);
@@ -62,6 +67,20 @@ impl<'a> Marks<'a> {
         marks
     }
 
+    /// Says when the body comes only once it is asked for; true when it does.
+    fn expect(&mut self, headers: &HeaderMap, body: &Replay) -> bool {
+        if headers.contains_key(EXPECT) {
+            // The agent passes on what the client itself expects, and takes out what stands here for the fence.
+            self.add("pool-expects", &ITS_OWN);
+            return true;
+        }
+        let waits = body.length().is_none_or(|length| length > UNASKED);
+        if waits {
+            self.add("expect", &CONTINUE);
+        }
+        waits
+    }
+
     fn add(&mut self, name: &'static str, value: &'a HeaderValue) {
         self.lines[self.count] = (name, value);
         self.count += 1;
@@ -77,12 +96,14 @@ pub(crate) async fn attempt(
     whose: (&Visitor, &Who),
     permit: Option<Permit>,
 ) -> Attempt {
-    let marks = Marks::of(upstream, whose.0, whose.1);
+    let mut marks = Marks::of(upstream, whose.0, whose.1);
+    let waits = body.is_some_and(|body| marks.expect(&head.headers, body));
     let request = Request {
         method: &head.method,
         target: &head.uri,
         headers: &head.headers,
         more: &marks.lines[..marks.count],
+        waits,
     };
     let (answer, reply) = match send(front, upstream, request, body, permit).await {
         Ok(answered) => answered,

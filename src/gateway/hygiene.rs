@@ -2,15 +2,18 @@
 
 use std::net::IpAddr;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use http::header::{
     AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE,
     COOKIE, EXPECT, HOST, HeaderName, MAX_FORWARDS, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SET_COOKIE, TE,
     TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, Uri, Version, request};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version, request, response};
 
 use super::screen;
+use crate::credentials::{NoRandomness, random_bytes};
 
 pub(crate) const POOL_USER: HeaderName = HeaderName::from_static("pool-user");
 pub(crate) const POOL_GROUP: HeaderName = HeaderName::from_static("pool-group");
@@ -230,6 +233,32 @@ pub(crate) fn wants_websocket(head: &request::Parts) -> bool {
 pub(crate) fn set_websocket(headers: &mut HeaderMap) {
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+}
+
+const SEC_WEBSOCKET_KEY: HeaderName = HeaderName::from_static("sec-websocket-key");
+const SEC_WEBSOCKET_ACCEPT: HeaderName = HeaderName::from_static("sec-websocket-accept");
+const SEC_WEBSOCKET_VERSION: HeaderName = HeaderName::from_static("sec-websocket-version");
+
+/// Makes an HTTP/1.1 handshake of the CONNECT that begins a WebSocket on HTTP/2, which has no key (RFC 8441, 5).
+pub(crate) fn to_http1_websocket(head: &mut request::Parts) -> Result<(), NoRandomness> {
+    let key = STANDARD.encode(random_bytes::<16>()?);
+    head.method = Method::GET;
+    if let Ok(key) = HeaderValue::from_str(&key) {
+        head.headers.insert(SEC_WEBSOCKET_KEY, key);
+    }
+    head.headers
+        .entry(SEC_WEBSOCKET_VERSION)
+        .or_insert(HeaderValue::from_static("13"));
+    Ok(())
+}
+
+/// Makes of an HTTP/1.1 worker's 101 the answer that HTTP/2 wants.
+pub(crate) fn to_h2_websocket(head: &mut response::Parts) {
+    head.status = StatusCode::OK;
+    head.version = Version::HTTP_2;
+    for name in [SEC_WEBSOCKET_ACCEPT, CONTENT_LENGTH] {
+        head.headers.remove(name);
+    }
 }
 
 /// Turns a client's head into one for a worker: HTTP/1.1, origin form, Host, X-Forwarded-*.

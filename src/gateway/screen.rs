@@ -12,7 +12,7 @@ use crate::wire::Framing;
 /// Why `request` goes no further, if so. `most` bytes of body are taken, any number when absent.
 pub(crate) fn refuse<B: Body>(request: &Request<B>, framing: Framing, most: Option<u64>) -> Option<Outcome> {
     // TRACE would show the client what gateway and agent added for the app alone.
-    if [Method::CONNECT, Method::TRACE].contains(request.method()) {
+    if [Method::CONNECT, Method::TRACE].contains(request.method()) && !is_h2_websocket(request) {
         return Some(Outcome::NotAllowed);
     }
     if framing == Framing::Ambiguous || !is_target(request) || !is_host_right(request) {
@@ -26,6 +26,15 @@ pub(crate) fn refuse<B: Body>(request: &Request<B>, framing: Framing, most: Opti
     }
     most.is_some_and(|most| request.body().size_hint().lower() > most)
         .then_some(Outcome::TooLarge)
+}
+
+/// True for the extended CONNECT that begins a WebSocket on a stream of HTTP/2 (RFC 8441).
+pub(crate) fn is_h2_websocket<B>(request: &Request<B>) -> bool {
+    request.method() == Method::CONNECT
+        && request
+            .extensions()
+            .get::<hyper::ext::Protocol>()
+            .is_some_and(|protocol| protocol.as_str().eq_ignore_ascii_case("websocket"))
 }
 
 /// Origin form, absolute form of http or https, or `*` of OPTIONS.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use elastic_pool_engine::ids::{Birth, Epoch, UserId};
-use http::header::{CONNECTION, CONTENT_TYPE};
+use http::header::{CONNECTION, CONTENT_TYPE, EXPECT};
 use http::{HeaderValue, Request, Response, request, response};
 use http_body::Body as _;
 use hyper::body::Incoming;
@@ -45,13 +45,14 @@ pub(crate) async fn serve(
     if let Some(outcome) = screen::refuse(&request, framing, front.limits.max_body) {
         return front.refusal(outcome, !is_h2);
     }
-    let client = (!is_h2 && request.headers().contains_key(http::header::UPGRADE))
+    let is_h2_websocket = screen::is_h2_websocket(&request);
+    let client = (is_h2_websocket || (!is_h2 && request.headers().contains_key(http::header::UPGRADE)))
         .then(|| hyper::upgrade::on(&mut request));
     let (mut head, body) = request.into_parts();
     let trusted = hygiene::is_trusted(&front.trusted, peer);
     let secure = front.style.is_secure(trusted, &head.headers);
     let named = front.named.client(&head.headers, unix_seconds);
-    let upgrade = client.filter(|_| hygiene::wants_websocket(&head));
+    let upgrade = client.filter(|_| is_h2_websocket || hygiene::wants_websocket(&head));
     if hygiene::strip_pool(&mut head.headers) {
         front.metrics.headers_stripped.inc();
     }
@@ -63,6 +64,9 @@ pub(crate) async fn serve(
     hygiene::to_upstream(&mut head, peer, trusted);
     if upgrade.is_some() {
         hygiene::set_websocket(&mut head.headers);
+    }
+    if is_h2_websocket && hygiene::to_http1_websocket(&mut head).is_err() {
+        return front.refusal(Outcome::Unavailable, !is_h2);
     }
     let known = jar::take(&mut head.headers, &front.style.names, secure, is_h2, |value| {
         let known = front.opened.open(&front.seal, value);
@@ -79,6 +83,10 @@ pub(crate) async fn serve(
             Err(_) => return front.refusal(Outcome::Unavailable, !is_h2),
         },
     };
+    if body.is_end_stream() {
+        // Nothing follows that one could be asked for.
+        head.headers.remove(EXPECT);
+    }
     let body = (!body.is_end_stream()).then(|| Replay::new(body, &front.limits));
     let started = front.clock.now();
     let journey = Journey {
@@ -402,7 +410,11 @@ impl Journey {
         mut finish: Finish,
         who: &Who,
     ) -> Response<AnswerBody> {
-        hygiene::set_websocket(&mut head.headers);
+        if self.is_h1 {
+            hygiene::set_websocket(&mut head.headers);
+        } else {
+            hygiene::to_h2_websocket(&mut head);
+        }
         finish.count(false);
         let registered = self.front.streams.open(self.visitor.client, who.user().cloned());
         self.front.tunnels.spawn(async move {

@@ -75,6 +75,8 @@ fn builder(head_timeout: Duration) -> auto::Builder<TokioExecutor> {
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(H2_STREAMS)
+        // WebSocket over HTTP/2 (RFC 8441).
+        .enable_connect_protocol()
         .max_header_list_size(u32::try_from(HEAD_BYTES).unwrap_or(u32::MAX))
         .keep_alive_interval(H2_KEEPALIVE);
     builder

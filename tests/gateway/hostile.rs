@@ -119,3 +119,108 @@ async fn trailers_of_an_answer_pass_to_whom_they_are_welcome_and_never_ours() {
     let without = String::from_utf8(client.answer(false).await.unwrap().body).unwrap();
     assert!(!without.contains("x-sum"), "{without}");
 }
+
+/// A user at a worker whose agent refuses him, and another worker that owns him by now (V8).
+async fn moved_meanwhile() -> (Commander, Front, RawBackend, RawBackend, RawClient, String) {
+    let old = RawBackend::refusing(
+        "HTTP/1.1 421 Misdirected Request\r\npool-fence: refused\r\ncontent-length: 0\r\n\r\n",
+    )
+    .await;
+    let new = RawBackend::start().await;
+    let client = "11".repeat(16);
+    let workers = vec![
+        worker(1, &old.address.to_string()),
+        worker(2, &new.address.to_string()),
+    ];
+    let commander = Commander::start(vec![welcome(500, 20_000), full(10, 1, workers, vec![])]).await;
+    let front = Front::start_with(&commander, &Keys::new(), |config| {
+        config.identity = elastic_pool::gateway::IdentityConfig::Header("x-api-user".parse().unwrap());
+    })
+    .await;
+    eventually("ready", async || {
+        front.admin("/readyz").await.status == StatusCode::OK
+    })
+    .await;
+    let sender = RawClient::connect(front.gateway.address).await;
+    (commander, front, old, new, sender, client)
+}
+
+#[tokio::test]
+async fn a_long_body_waits_for_the_fence_and_goes_whole_to_who_owns_the_user() {
+    let (commander, front, old, new, mut client, _) = moved_meanwhile().await;
+    let body = "x".repeat(1_000_000);
+    let head = |length: usize| {
+        format!(
+            "POST /a HTTP/1.1\r\nHost: shop.test\r\nX-Api-User: alice\r\nContent-Length: {length}\r\n\r\n"
+        )
+    };
+    client.send(head(body.len()).as_bytes()).await;
+    client.send(body.as_bytes()).await;
+    // A guest that is refused tries again; meanwhile the surface learns where his client lives.
+    eventually("refused", async || {
+        front.metric("elastic_pool_forwards_refused_total").await > 0.5
+    })
+    .await;
+    let refused = old.arrivals();
+    let named = refused[0]
+        .head
+        .lines()
+        .find_map(|line| line.strip_prefix("pool-client: "))
+        .unwrap()
+        .to_owned();
+    let owner = crate::commander::owned("alice", 2, 20, &[&named]);
+    commander.send(crate::commander::delta(20, vec![owner])).await;
+    assert_eq!(client.answer(false).await.unwrap().status, 200);
+    let arrived = new.arrivals();
+    assert_eq!(
+        (arrived.len(), arrived[0].body.len(), arrived[0].whole),
+        (1, body.len(), true)
+    );
+    for refused in old.arrivals() {
+        assert!(refused.head.contains("expect: 100-continue"), "{}", refused.head);
+        assert!(
+            refused.body.is_empty(),
+            "{} bytes went to who had not asked",
+            refused.body.len()
+        );
+    }
+}
+
+#[tokio::test]
+async fn only_a_long_or_endless_body_is_announced_and_a_client_s_own_expectation_is_told_apart() {
+    let backend = RawBackend::start().await;
+    let (_commander, front) = front(&backend, |_| {}).await;
+    let mut client = RawClient::connect(front.gateway.address).await;
+    for (size, more, expects, own) in [
+        (0_usize, "", false, false),
+        (65_536, "", false, false),
+        (65_537, "", true, false),
+        (5, "Expect: 100-continue\r\n", true, true),
+    ] {
+        let head = format!("POST / HTTP/1.1\r\nHost: a\r\n{more}Content-Length: {size}\r\n\r\n");
+        client.send(head.as_bytes()).await;
+        client.send(&vec![b'x'; size]).await;
+        if own {
+            assert_eq!(client.answer(false).await.unwrap().status, 100);
+        }
+        assert_eq!(client.answer(false).await.unwrap().status, 200);
+        let seen = backend.arrivals().pop().unwrap().head.to_ascii_lowercase();
+        assert_eq!(
+            (seen.contains("expect: "), seen.contains("pool-expects: ")),
+            (expects, own),
+            "{size}: {seen}"
+        );
+    }
+    client
+        .send(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n")
+        .await;
+    assert_eq!(client.answer(false).await.unwrap().status, 200);
+    assert!(
+        backend
+            .arrivals()
+            .pop()
+            .unwrap()
+            .head
+            .contains("expect: 100-continue")
+    );
+}

@@ -13,6 +13,7 @@ mod corpus;
 mod faults;
 mod holds;
 mod hostile;
+mod http2;
 mod logins;
 mod path;
 #[path = "../support/raw.rs"]

@@ -51,10 +51,40 @@ impl RawBackend {
         backend
     }
 
+    /// Answers at the end of each head, asks for no body, and records what comes all the same.
+    pub(crate) async fn refusing(answer: &'static str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let backend = Self {
+            address: listener.local_addr().unwrap(),
+            arrivals: Arc::default(),
+        };
+        let own = backend.clone();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let backend = own.clone();
+                tokio::spawn(async move {
+                    let mut body = Vec::new();
+                    let Some(head) = fill_until(&mut stream, &mut body, b"\r\n\r\n").await else {
+                        return;
+                    };
+                    let _ = stream.write_all(answer.as_bytes()).await;
+                    while stream.read_buf(&mut body).await.unwrap_or(0) > 0 {}
+                    let head = String::from_utf8_lossy(&head).into_owned();
+                    let whole = false;
+                    backend.arrivals.lock().push(Arrival { head, body, whole });
+                });
+            }
+        });
+        backend
+    }
+
     async fn serve(&self, mut stream: TcpStream, answer: &str) {
         let mut buffer = Vec::new();
         while let Some(head) = fill_until(&mut stream, &mut buffer, b"\r\n\r\n").await {
             let head = String::from_utf8_lossy(&head).into_owned();
+            if head.to_ascii_lowercase().contains("expect: 100-continue") {
+                let _ = stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await;
+            }
             let (body, whole) = read_body(&mut stream, &mut buffer, &head).await;
             self.arrivals.lock().push(Arrival { head, body, whole });
             if !whole || stream.write_all(answer.as_bytes()).await.is_err() {
