@@ -156,6 +156,9 @@ pub struct Gateway {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"), inner(length(min = 2, max = 43)))]
     pub trusted_proxies: Vec<String>,
+    /// One line of JSON per request on the gateways' standard output.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub access_log: bool,
     /// Bytes of a request's body; longer ones are answered with 413. Absent: any number.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_099_511_627_776_u64))]
@@ -170,6 +173,7 @@ impl Default for Gateway {
             resources: None,
             image_pull_secrets: Vec::new(),
             trusted_proxies: Vec::new(),
+            access_log: false,
             max_body_bytes: None,
         }
     }

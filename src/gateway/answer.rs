@@ -11,6 +11,7 @@ use elastic_pool_engine::ids::{ClientId, UserId};
 use http_body::{Body, Frame, SizeHint};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
+use super::access::Entry;
 use super::body::ForwardBody;
 use super::clock::UserClock;
 use super::front::Front;
@@ -50,6 +51,8 @@ pub(crate) struct Finish {
     /// L3: whom to report as quiet.
     pub(crate) quiet: Option<(UserId, ClientId)>,
     pub(crate) counted: bool,
+    /// The line of the access log, written when this is dropped.
+    pub(crate) entry: Option<Box<Entry>>,
     /// False when the request ends otherwise than with this answer, and its outcome is counted there.
     pub(crate) speaks: bool,
 }
@@ -88,6 +91,9 @@ impl Drop for Finish {
     fn drop(&mut self) {
         // A client that hung up is no failure of the worker.
         self.count(false);
+        if let Some(entry) = &mut self.entry {
+            entry.took(self.front.clock.now().saturating_sub(self.began));
+        }
         if let Some((user, client)) = self.quiet.take() {
             self.front.commander.quiet(&user, client);
         }
@@ -143,6 +149,9 @@ impl Relay {
             && let Some(trailers) = frame.trailers_mut()
         {
             hygiene::strip_trailers(trailers);
+        }
+        if let (Poll::Ready(Some(Ok(frame))), Some(entry)) = (&polled, &mut self.finish.entry) {
+            entry.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
         }
         match &polled {
             Poll::Ready(None) => self.complete(),

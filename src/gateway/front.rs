@@ -8,6 +8,7 @@ use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, 
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use tokio_util::task::TaskTracker;
 
+use super::access::AccessLog;
 use super::answer::AnswerBody;
 use super::commander::Commander;
 use super::cookie::{Cookie, Seal};
@@ -56,6 +57,7 @@ pub(crate) struct Front {
     pub(crate) named: Named,
     pub(crate) trusted: Vec<Network>,
     pub(crate) limits: Limits,
+    pub(crate) access: Option<Arc<AccessLog>>,
     /// Tunnels, which outlive the connection task that they came from.
     pub(crate) tunnels: TaskTracker,
 }

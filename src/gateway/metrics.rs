@@ -36,6 +36,12 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
+    /// Its label.
+    pub(crate) fn as_str(self) -> &'static str {
+        let known = Self::ALL.iter().find(|(outcome, _)| *outcome == self);
+        known.map_or("", |(_, label)| label)
+    }
+
     const ALL: [(Self, &'static str); 13] = [
         (Self::Answered, "answered"),
         (Self::Broken, "broken"),
@@ -76,6 +82,7 @@ pub(crate) struct Metrics {
     pub(crate) connections_refused: IntCounter,
     pub(crate) requests: IntCounter,
     pub(crate) connections_failed: IntCounter,
+    pub(crate) access_lines_dropped: IntCounter,
     pub(crate) channel_connected: IntGauge,
     pub(crate) table_users: IntGauge,
     pub(crate) guests: IntCounter,
@@ -130,6 +137,10 @@ impl Metrics {
             requests: counter(
                 "gateway_requests_total",
                 "Requests that began; each ends in one outcome of forwards_total.",
+            )?,
+            access_lines_dropped: counter(
+                "gateway_access_lines_dropped_total",
+                "Lines of the access log that found no room.",
             )?,
             connections_failed: counter(
                 "gateway_connections_failed_total",

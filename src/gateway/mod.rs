@@ -1,5 +1,6 @@
 //! The sticky front that clients talk to: knows who lives where, relays, holds while somebody is moved; it never places anybody itself.
 
+mod access;
 mod admin;
 mod answer;
 mod bearer;
@@ -37,6 +38,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use self::access::AccessLogError;
 pub use self::bearer::JwksError;
 pub use self::cookie::{Cookie, Seal, SealError};
 pub use self::front::Limits;
@@ -123,6 +125,9 @@ pub struct GatewayArgs {
     /// Bytes of a request's body; a longer one is answered with 413. Absent: any number.
     #[arg(long)]
     pub max_body: Option<u64>,
+    /// File that gets a line of JSON per request; - is standard output. Absent: no access log.
+    #[arg(long, allow_hyphen_values = true)]
+    pub access_log: Option<PathBuf>,
     /// Between turning unready and taking no more connections, such as 5s.
     #[arg(long, default_value = "5s", value_parser = duration)]
     pub drain_delay: Duration,
@@ -167,6 +172,8 @@ pub struct GatewayConfig {
     pub max_connections: usize,
     /// What a client may take.
     pub limits: Limits,
+    /// File of the access log; - is standard output.
+    pub access_log: Option<PathBuf>,
     /// Between turning unready and taking no more connections.
     pub drain_delay: Duration,
     /// For open requests and streams to finish after that.
@@ -196,6 +203,7 @@ impl GatewayConfig {
             trusted_proxies: Vec::new(),
             max_connections: 10_000,
             limits: Limits::default(),
+            access_log: None,
             drain_delay: Duration::from_secs(5),
             drain_timeout: Duration::from_secs(30),
         }
@@ -225,6 +233,9 @@ pub enum StartError {
     /// A cookie that no browser would take.
     #[error(transparent)]
     Cookie(#[from] CookieError),
+    /// No access log.
+    #[error(transparent)]
+    AccessLog(#[from] AccessLogError),
     /// No keys of bearer tokens.
     #[error(transparent)]
     Jwks(#[from] JwksError),
@@ -308,6 +319,13 @@ fn front(config: GatewayConfig, over: CancellationToken) -> Result<front::Front,
         metrics: Arc::new(metrics::Metrics::new()?),
         clock: Clock::start(),
     };
+    let access = match &config.access_log {
+        Some(path) => Some(access::AccessLog::open(
+            path,
+            effects.metrics.access_lines_dropped.clone(),
+        )?),
+        None => None,
+    };
     let identity = commander::Identity {
         pod_uid: config.pod_uid,
         incarnation: hex_encode(&random_bytes::<16>()?),
@@ -337,6 +355,7 @@ fn front(config: GatewayConfig, over: CancellationToken) -> Result<front::Front,
         named,
         trusted: config.trusted_proxies,
         limits: config.limits,
+        access,
         tunnels: TaskTracker::new(),
     })
 }
@@ -427,6 +446,7 @@ pub async fn run(args: GatewayArgs, stop: CancellationToken) -> anyhow::Result<(
         identity: identity(&args),
         trusted_proxies: args.trusted_proxies.clone(),
         max_connections: args.max_connections,
+        access_log: args.access_log.clone(),
         limits: Limits {
             head_timeout: args.head_timeout,
             body_timeout: args.body_timeout,

@@ -11,6 +11,7 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 
+use super::access::{Entry, X_REQUEST_ID};
 use super::answer::{AnswerBody, Ending, Finish, Open, Relay};
 use super::body::{ForwardBody, Replay};
 use super::forward::{Attempt, attempt};
@@ -61,6 +62,10 @@ pub(crate) async fn serve(
     if trailers {
         hygiene::set_trailers(&mut head.headers);
     }
+    let entry = front
+        .access
+        .as_ref()
+        .map(|log| log.begin(&mut head, peer, trusted));
     hygiene::to_upstream(&mut head, peer, trusted);
     if upgrade.is_some() {
         hygiene::set_websocket(&mut head.headers);
@@ -103,6 +108,7 @@ pub(crate) async fn serve(
         is_h1: !is_h2,
         closes: framing == Framing::Unseen,
         ended: false,
+        entry,
     };
     journey.run().await
 }
@@ -126,6 +132,8 @@ struct Journey {
     closes: bool,
     /// Its outcome is counted, or will be by the answer's end.
     ended: bool,
+    /// The line of the access log, until the answer has it.
+    entry: Option<Box<Entry>>,
 }
 
 impl Drop for Journey {
@@ -142,7 +150,12 @@ impl Journey {
             Ok(response) => response,
             Err(outcome) => {
                 self.ended = true;
-                self.front.refusal(outcome, self.is_h1)
+                let response = self.front.refusal(outcome, self.is_h1);
+                if let Some(entry) = &mut self.entry {
+                    entry.ends(outcome, response.status());
+                    entry.took(self.front.clock.now().saturating_sub(self.started));
+                }
+                response
             }
         }
     }
@@ -363,6 +376,7 @@ impl Journey {
             began,
             quiet: None,
             counted: false,
+            entry: None,
             speaks: true,
         };
         self.ended = true;
@@ -384,6 +398,17 @@ impl Journey {
             }
             self.front
                 .set_cookie(&mut head.headers, &self.visitor.cookie(), self.secure);
+        }
+        if (client.is_some() || !matches!(reply, Reply::Switched(_)))
+            && let Some(mut entry) = self.entry.take()
+        {
+            entry.ends(Outcome::Answered, head.status);
+            entry.worker.clone_from(&finish.open.upstream().name);
+            head.headers.insert(X_REQUEST_ID, entry.id());
+            if let Reply::Whole(body, _) = &reply {
+                entry.bytes = body.len() as u64;
+            }
+            finish.entry = Some(entry);
         }
         Ok(match (reply, client) {
             (Reply::Switched(worker), Some(client)) => self.switch(head, client, worker, finish, who),

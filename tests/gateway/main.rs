@@ -1,6 +1,7 @@
 //! A gateway between scripted ends: a commander and workers that do what each test says, on loopback ports of their own.
 #![allow(clippy::unwrap_used, reason = "a test that fails here says where")]
 
+mod access;
 #[path = "../support/backend.rs"]
 mod backend;
 #[path = "../support/client.rs"]

@@ -231,6 +231,9 @@ fn args(pool: &Pool, env: &OperatorEnv) -> Vec<String> {
     if let Some(most) = pool.spec.gateway.max_body_bytes {
         flag("max-body", most.to_string());
     }
+    if pool.spec.gateway.access_log {
+        flag("access-log", "-".to_owned());
+    }
     identity_args(pool, &mut flag);
     if !pool.spec.gateway.trusted_proxies.is_empty() {
         flag("trusted-proxies", pool.spec.gateway.trusted_proxies.join(","));
