@@ -42,10 +42,16 @@ fi
 
 # Flags and target as the image's: the figures are the shipped binary's.
 triple=$(rustc -vV | sed -n 's/^host: //p')
-build() { RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --locked --target "$triple" "$@" >&2; }
-build --bin elastic-pool --example bench-gateway
-target=$(cargo metadata --no-deps --format-version 1 | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')/$triple/release
+profile=${ELASTIC_POOL_PROFILE:-dist}
+build() { RUSTFLAGS='-C target-feature=+crt-static' cargo build --profile "$profile" --locked --target "$triple" "$@" >&2; }
+target=$(cargo metadata --no-deps --format-version 1 | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')/$triple/$profile
 options=()
+case " ${*:-accounting} " in *" accounting "*)
+  build --bin elastic-pool --features bare
+  cp "$target/elastic-pool" "$target/elastic-pool-bare"
+  options+=(--bare "$target/elastic-pool-bare")
+esac
+build --bin elastic-pool --example bench-gateway
 [ ! -x "$envoy" ] || options+=(--envoy "$envoy")
 ulimit -n "$(ulimit -Hn)"
 exec timeout --foreground -k 20 900 "$target/examples/bench-gateway" "$target/elastic-pool" "${options[@]}" "$@"

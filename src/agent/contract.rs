@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use elastic_pool_engine::ids::{Epoch, UserId};
-use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderName, Method, Request, Response, StatusCode, header};
 use http_body::Body;
 use http_body_util::{Empty, Full};
 use hyper::body::Incoming;
@@ -30,7 +30,6 @@ const MAX_ERROR: u64 = 4 << 10;
 pub(crate) struct Contract {
     address: Option<SocketAddr>,
     token: String,
-    token_header: HeaderValue,
 }
 
 /// What failed, by what follows from it.
@@ -136,12 +135,7 @@ fn is_json(response: &Response<Incoming>) -> bool {
 
 impl Contract {
     pub(crate) fn new(address: Option<SocketAddr>, token: String) -> Self {
-        let token_header = HeaderValue::from_str(&token).unwrap_or_else(|_| HeaderValue::from_static(""));
-        Self {
-            address,
-            token,
-            token_header,
-        }
+        Self { address, token }
     }
 
     /// False when the contract was switched off.
@@ -150,8 +144,8 @@ impl Contract {
     }
 
     /// The token that the app knows.
-    pub(crate) fn token_header(&self) -> &HeaderValue {
-        &self.token_header
+    pub(crate) fn token(&self) -> &str {
+        &self.token
     }
 
     /// True when `shown` is the token of this pod.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use elastic_pool_engine::ids::{Epoch, UserId};
-use http::header::{CONTENT_TYPE, EXPECT, HOST, HeaderValue, UPGRADE};
+use http::header::{CONTENT_TYPE, HOST, HeaderValue, UPGRADE};
 use http::{Method, Request, Response, StatusCode, Version, request, response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -299,16 +299,16 @@ async fn relay(
         (inner.orders.worker_header.clone(), inner.app.contract)
     };
     let (mut head, body) = request.into_parts();
-    let person = to_app(&mut head, &named, upgrade.is_some());
-    let mut more = [(headers::WORKER, &worker); 3];
+    to_app(&mut head, upgrade.is_some());
+    let mut more = [(headers::WORKER, worker.as_bytes()); 3];
     let mut count = 1;
-    if let Some((name, value)) = &person {
-        more[count] = (*name, value);
+    if let Some((name, value)) = &named.person {
+        more[count] = (*name, value.as_bytes());
         count += 1;
     }
     if contract {
         // The app believes our headers only beside its token: other pods can reach its port too.
-        more[count] = (headers::TOKEN, shared.contract.token_header());
+        more[count] = (headers::TOKEN, shared.contract.token().as_bytes());
         count += 1;
     }
     match shared
@@ -344,33 +344,18 @@ pub(crate) fn doubt(shared: &Shared) {
     shared.ask_app.notify_one();
 }
 
-/// Makes the request one for the app: origin form, nothing of the gateway's. Returns who it is from, as the app is told.
-fn to_app(head: &mut request::Parts, named: &Named, upgrade: bool) -> Option<(&'static str, HeaderValue)> {
+/// Makes the request one for the app: its host where HTTP/2 says it, and nothing of the gateway's connection.
+fn to_app(head: &mut request::Parts, upgrade: bool) {
     if let Some(host) = head.uri.authority()
         && let Ok(host) = HeaderValue::from_str(host.as_str())
     {
         head.headers.insert(HOST, host);
     }
-    let fields = &mut head.headers;
-    let (expects, trailers) = (
-        fields.contains_key(headers::EXPECTS),
-        headers::wants_trailers(fields),
-    );
-    headers::strip_pool(fields);
-    headers::strip_connection(fields, upgrade);
+    let trailers = headers::wants_trailers(&head.headers);
+    headers::strip_connection(&mut head.headers, upgrade);
     if trailers {
-        headers::set(fields, "te", "trailers");
+        headers::set(&mut head.headers, "te", "trailers");
     }
-    if !expects {
-        // The gateway's own: it waits for the fence, not for the app.
-        fields.remove(EXPECT);
-    }
-    let (name, text) = match (&named.user, named.client) {
-        (Some(user), _) => (headers::USER, headers::encode_user(user)),
-        (None, Some(client)) => (headers::GUEST, client.to_string()),
-        (None, None) => return None,
-    };
-    Some((name, HeaderValue::from_str(&text).ok()?))
 }
 
 fn from_app(
@@ -438,12 +423,11 @@ fn switch(shared: &Shared, app: Upgraded, upgrade: Upgrade, guard: OpenGuard) {
             () = end.cancel.cancelled() => None,
             gateway = upgrade.gateway => gateway.ok(),
         };
-        match gateway {
-            Some(gateway) => streams::tunnel(gateway, app, upgrade.websocket, end, guard).await,
-            None => {
-                drop(app);
-                end.ended.cancel();
-            }
+        if let Some(gateway) = gateway {
+            streams::tunnel(gateway, app, upgrade.websocket, end, guard).await;
+        } else {
+            drop(app);
+            end.ended.cancel();
         }
     });
 }

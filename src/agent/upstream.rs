@@ -9,6 +9,7 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 
+use super::headers;
 use crate::exchange::{Connection, ExchangeError, Failed, Reply, Request};
 
 /// An idle connection is not used after this time: below the keep-alive timeouts of the usual app servers (5 s).
@@ -102,7 +103,7 @@ impl Upstream {
     pub(crate) async fn send(
         &self,
         head: &request::Parts,
-        more: &[(&'static str, &http::HeaderValue)],
+        more: &[(&'static str, &[u8])],
         body: Incoming,
         now: Duration,
     ) -> Result<(response::Parts, Reply<Incoming>), UpstreamError> {
@@ -110,6 +111,11 @@ impl Upstream {
             method: &head.method,
             target: &head.uri,
             headers: &head.headers,
+            leaves_out: if head.headers.contains_key(headers::EXPECTS) {
+                headers::is_pool
+            } else {
+                headers::is_for_us
+            },
             more,
             waits: false,
         };

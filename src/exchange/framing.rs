@@ -2,7 +2,7 @@
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
-use http::{HeaderMap, Response, StatusCode, Version};
+use http::{HeaderMap, StatusCode, Version, response};
 
 use super::ExchangeError;
 use super::head::read_trailers;
@@ -49,8 +49,8 @@ pub(super) enum Piece {
 
 impl Framing {
     /// `is_head` when the request was a HEAD.
-    pub(super) fn of(response: &Response<()>, is_head: bool) -> Result<Self, ExchangeError> {
-        let (status, headers) = (response.status(), response.headers());
+    pub(super) fn of(head: &response::Parts, is_head: bool) -> Result<Self, ExchangeError> {
+        let (status, headers) = (head.status, &head.headers);
         if status == StatusCode::SWITCHING_PROTOCOLS {
             return Ok(Self::Switched);
         }
@@ -59,7 +59,7 @@ impl Framing {
             return Ok(Self::Length(0));
         }
         if headers.contains_key(TRANSFER_ENCODING) {
-            return coding(headers, response.version(), length);
+            return coding(headers, head.version, length);
         }
         Ok(length.map_or(Self::Close, Self::Length))
     }

@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 
 use bytes::{Buf as _, BytesMut};
 use http::header::{CONNECTION, CONTENT_LENGTH, HeaderName, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, Version, response};
 
 use super::{ExchangeError, Request};
 
@@ -21,8 +21,9 @@ pub(super) fn write(out: &mut Vec<u8>, request: &Request<'_>) {
     }
     out.extend_from_slice(b" HTTP/1.1\r\n");
     for (name, value) in request.headers {
-        if *name != CONTENT_LENGTH && *name != TRANSFER_ENCODING {
-            line(out, name.as_str(), value);
+        let text = name.as_str();
+        if *name != CONTENT_LENGTH && *name != TRANSFER_ENCODING && !(request.leaves_out)(text) {
+            line(out, text, value.as_bytes());
         }
     }
     for (name, value) in request.more {
@@ -30,11 +31,12 @@ pub(super) fn write(out: &mut Vec<u8>, request: &Request<'_>) {
     }
 }
 
-/// One header. A value has no line break by its type.
-pub(super) fn line(out: &mut Vec<u8>, name: &str, value: &HeaderValue) {
+/// One header.
+pub(super) fn line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    debug_assert!(!value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)));
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b": ");
-    out.extend_from_slice(value.as_bytes());
+    out.extend_from_slice(value);
     out.extend_from_slice(b"\r\n");
 }
 
@@ -45,8 +47,15 @@ struct Place {
     value: (usize, usize),
 }
 
-/// Takes a whole head out of `received`: the answer, and whether the connection may serve again; `None` when more must come.
-pub(super) fn read(received: &mut BytesMut) -> Result<Option<(Response<()>, bool)>, ExchangeError> {
+/// The head of an answer.
+pub(super) struct Head {
+    pub(super) parts: response::Parts,
+    /// Another request may follow on this connection.
+    pub(super) keep: bool,
+}
+
+/// Takes a whole head out of `received`; `None` when more must come.
+pub(super) fn read(received: &mut BytesMut) -> Result<Option<Head>, ExchangeError> {
     if received.is_empty() {
         return Ok(None);
     }
@@ -88,16 +97,15 @@ pub(super) fn read(received: &mut BytesMut) -> Result<Option<(Response<()>, bool
         headers.append(name, value);
     }
     let keep = keeps(&headers, minor);
-    let mut response = Response::new(());
-    *response.status_mut() =
-        StatusCode::from_u16(status).map_err(|_| ExchangeError::Malformed("its status"))?;
-    *response.version_mut() = if minor == 0 {
+    let (mut parts, ()) = Response::new(()).into_parts();
+    parts.status = StatusCode::from_u16(status).map_err(|_| ExchangeError::Malformed("its status"))?;
+    parts.version = if minor == 0 {
         Version::HTTP_10
     } else {
         Version::HTTP_11
     };
-    *response.headers_mut() = headers;
-    Ok(Some((response, keep)))
+    parts.headers = headers;
+    Ok(Some(Head { parts, keep }))
 }
 
 /// May another request follow on this connection?

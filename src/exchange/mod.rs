@@ -14,14 +14,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
-use http::header::HeaderValue;
-use http::{HeaderMap, Method, Response, StatusCode, Uri, response};
+use http::{HeaderMap, Method, StatusCode, Uri, response};
 use http_body::Body;
 use tokio::net::TcpStream;
 use tokio_util::io::poll_read_buf;
 
 pub(crate) use self::answer::Answer;
 use self::framing::Framing;
+use self::head::Head;
 pub(crate) use self::upgraded::Upgraded;
 use self::upload::Upload;
 
@@ -59,15 +59,17 @@ pub(crate) enum Failed {
     Broken(ExchangeError),
 }
 
-/// What is sent: the head as it stands in `headers` but for framing, and lines beyond it.
+/// What is sent: the head as it stands in `headers` but for framing, and lines beyond it. Nothing has to be copied or changed for it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Request<'a> {
     pub(crate) method: &'a Method,
     /// Only path and query are sent, or `*`.
     pub(crate) target: &'a Uri,
     pub(crate) headers: &'a HeaderMap,
-    /// Sent behind `headers`; the names are lower case.
-    pub(crate) more: &'a [(&'static str, &'a HeaderValue)],
+    /// Of `headers` these lines are left out, by their lower-case names.
+    pub(crate) leaves_out: fn(&str) -> bool,
+    /// Sent behind `headers`; names in lower case, values that are legal in a header.
+    pub(crate) more: &'a [(&'static str, &'a [u8])],
     /// The body is kept back until the other end asks for it with 100 (Continue).
     pub(crate) waits: bool,
 }
@@ -130,7 +132,7 @@ impl Connection {
         let is_head = *request.method == Method::HEAD;
         let found = std::future::poll_fn(|cx| self.poll_head(cx, &mut upload, is_head)).await;
         match found {
-            Ok((parts, framing, keep)) => Ok((parts.into_parts().0, self.reply(framing, keep, upload))),
+            Ok((head, framing)) => Ok((head.parts, self.reply(framing, head.keep, upload))),
             Err(error) if upload.nothing_sent() => Err(Failed::Unsent(error)),
             Err(error) => Err(Failed::Broken(error)),
         }
@@ -141,7 +143,7 @@ impl Connection {
         cx: &mut Context<'_>,
         upload: &mut Upload<B>,
         is_head: bool,
-    ) -> Poll<Result<(Response<()>, Framing, bool), ExchangeError>>
+    ) -> Poll<Result<(Head, Framing), ExchangeError>>
     where
         B: Body<Data = Bytes> + Unpin,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -158,8 +160,8 @@ impl Connection {
             return Poll::Pending;
         }
         loop {
-            if let Some((response, keep)) = head::read(&mut self.received)? {
-                let status = response.status();
+            if let Some(head) = head::read(&mut self.received)? {
+                let status = head.parts.status;
                 if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
                     if status == StatusCode::CONTINUE {
                         upload.go_on();
@@ -171,8 +173,8 @@ impl Connection {
                     }
                     continue;
                 }
-                let framing = Framing::of(&response, is_head)?;
-                return Poll::Ready(Ok((response, framing, keep)));
+                let framing = Framing::of(&head.parts, is_head)?;
+                return Poll::Ready(Ok((head, framing)));
             }
             if self.received.len() >= HEAD_MAX {
                 return Poll::Ready(Err(ExchangeError::Malformed("its head is too long")));

@@ -77,7 +77,7 @@ where
                     out.extend_from_slice(b"content-length: 0\r\n");
                 }
             }
-            Framing::Length(length) => line(&mut out, "content-length", &length.into()),
+            Framing::Length(length) => line(&mut out, "content-length", length.to_string().as_bytes()),
             Framing::Chunked => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
         }
         out.extend_from_slice(b"\r\n");
@@ -209,7 +209,7 @@ where
             Framing::Chunked => {
                 self.waiting.extend_from_slice(b"0\r\n");
                 for (name, value) in trailers.into_iter().flatten() {
-                    line(&mut self.waiting, name.as_str(), value);
+                    line(&mut self.waiting, name.as_str(), value.as_bytes());
                 }
                 self.waiting.extend_from_slice(b"\r\n");
             }

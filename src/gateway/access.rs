@@ -2,7 +2,6 @@
 
 use std::fs::OpenOptions;
 use std::io::{BufWriter, Write};
-use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -13,6 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version, request};
 use prometheus::IntCounter;
 use serde_json::json;
 
+use super::forwarded::Peer;
 use super::metrics::Outcome;
 use crate::clock::unix_seconds;
 use crate::credentials::{NoRandomness, hex_encode, random_bytes};
@@ -78,16 +78,11 @@ impl AccessLog {
     }
 
     /// Begins the entry of a request and gives the request its id: a trusted proxy's, else a new one.
-    pub(crate) fn begin(
-        self: &Arc<Self>,
-        head: &mut request::Parts,
-        peer: IpAddr,
-        trusted: bool,
-    ) -> Box<Entry> {
+    pub(crate) fn begin(self: &Arc<Self>, head: &mut request::Parts, peer: &Peer) -> Box<Line> {
         let given = head
             .headers
             .get(X_REQUEST_ID)
-            .filter(|_| trusted)
+            .filter(|_| peer.is_trusted)
             .and_then(usable_id);
         let id = given.unwrap_or_else(|| {
             let number = self.next.fetch_add(1, Relaxed);
@@ -96,7 +91,7 @@ impl AccessLog {
         });
         head.headers.insert(X_REQUEST_ID, id.clone());
         let text = |name: HeaderName| text_of(&head.headers, &name);
-        Box::new(Entry {
+        Box::new(Line {
             log: Arc::clone(self),
             method: head.method.to_string(),
             target: head
@@ -107,7 +102,7 @@ impl AccessLog {
             host: text(http::header::HOST),
             trace: trace_id(&head.headers),
             agent: text(http::header::USER_AGENT),
-            peer: peer.to_string(),
+            peer: String::from_utf8_lossy(peer.text.as_bytes()).into_owned(),
             id,
             outcome: Outcome::Abandoned.as_str(),
             status: 0,
@@ -167,7 +162,7 @@ fn trace_id(headers: &HeaderMap) -> Option<String> {
 }
 
 /// One line, written when it is dropped: at the end of the answer, whichever way it comes.
-pub(crate) struct Entry {
+pub(crate) struct Line {
     log: Arc<AccessLog>,
     id: HeaderValue,
     method: String,
@@ -187,7 +182,7 @@ pub(crate) struct Entry {
     seconds: f64,
 }
 
-impl Entry {
+impl Line {
     /// The request's id, for its answer.
     pub(crate) fn id(&self) -> HeaderValue {
         self.id.clone()
@@ -205,7 +200,7 @@ impl Entry {
     }
 }
 
-impl Drop for Entry {
+impl Drop for Line {
     fn drop(&mut self) {
         let line = json!({
             "time": unix_seconds(),
@@ -262,7 +257,9 @@ mod tests {
         let id = |given: &str, trusted: bool| {
             let request = http::Request::get("/").header("x-request-id", given);
             let mut head = request.body(()).unwrap().into_parts().0;
-            let entry = log.begin(&mut head, "::1".parse().unwrap(), trusted);
+            let proxies: &[_] = if trusted { &["::1".parse().unwrap()] } else { &[] };
+            let peer = Peer::new("::1".parse().unwrap(), proxies);
+            let entry = log.begin(&mut head, &peer);
             assert_eq!(head.headers[X_REQUEST_ID], entry.id());
             entry.id().to_str().unwrap().to_owned()
         };

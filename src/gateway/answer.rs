@@ -11,12 +11,12 @@ use elastic_pool_engine::ids::{ClientId, UserId};
 use http_body::{Body, Frame, SizeHint};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use super::access::Entry;
+use super::access::Line;
 use super::body::ForwardBody;
-use super::clock::UserClock;
 use super::front::Front;
 use super::hygiene;
 use super::metrics::Outcome;
+use super::resident::Resident;
 use super::streams::Registered;
 use super::upstream::Upstream;
 use crate::exchange::{Answer, Connection, ExchangeError};
@@ -45,14 +45,14 @@ impl Drop for Open {
 pub(crate) struct Finish {
     pub(crate) front: Arc<Front>,
     pub(crate) open: Open,
-    pub(crate) user: Option<Arc<UserClock>>,
+    pub(crate) user: Option<Arc<Resident>>,
     /// When the forward began.
     pub(crate) began: Duration,
     /// L3: whom to report as quiet.
     pub(crate) quiet: Option<(UserId, ClientId)>,
     pub(crate) counted: bool,
     /// The line of the access log, written when this is dropped.
-    pub(crate) entry: Option<Box<Entry>>,
+    pub(crate) entry: Option<Box<Line>>,
     /// False when the request ends otherwise than with this answer, and its outcome is counted there.
     pub(crate) speaks: bool,
 }
@@ -60,13 +60,19 @@ pub(crate) struct Finish {
 impl Finish {
     /// Clocks the forward (U1), once.
     pub(crate) fn count(&mut self, failed: bool) {
-        if std::mem::replace(&mut self.counted, true) {
+        if !self.counted {
+            self.count_at(self.front.clock.now(), failed);
+        }
+    }
+
+    fn count_at(&mut self, now: Duration, failed: bool) {
+        if std::mem::replace(&mut self.counted, true) || cfg!(feature = "bare") {
             return;
         }
-        let took = self.front.clock.now().saturating_sub(self.began);
+        let took = now.saturating_sub(self.began);
         self.open.upstream().clock.add(took, failed);
         if let Some(user) = &self.user {
-            user.add(took);
+            user.clock.add(took);
         }
         self.front.metrics.forward_seconds.observe(took.as_secs_f64());
         if self.speaks {
@@ -80,9 +86,10 @@ impl Finish {
 
     /// The answer ended well: its connection serves again, where there is one that may.
     pub(crate) fn complete(&mut self, connection: Option<Connection>) {
-        self.count(false);
+        let now = self.front.clock.now();
+        self.count_at(now, false);
         if let Some(connection) = connection {
-            self.open.upstream().put_idle(connection, self.front.clock.now());
+            self.open.upstream().put_idle(connection, now);
         }
     }
 }
@@ -197,7 +204,7 @@ impl Body for AnswerBody {
         match self {
             Self::Empty => true,
             Self::Text(text) => text.is_none(),
-            Self::Relay(relay) => relay.body.as_ref().is_none_or(|body| body.is_end_stream()),
+            Self::Relay(relay) => relay.body.as_ref().is_none_or(Body::is_end_stream),
         }
     }
 
@@ -211,7 +218,7 @@ impl Body for AnswerBody {
             Self::Relay(relay) => relay
                 .body
                 .as_ref()
-                .map_or_else(|| SizeHint::with_exact(0), |body| body.size_hint()),
+                .map_or_else(|| SizeHint::with_exact(0), Body::size_hint),
         }
     }
 }

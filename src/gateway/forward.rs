@@ -1,5 +1,6 @@
 //! One attempt to have a worker answer a request: sends it, and says what became of it; it never sends twice what may have run.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,10 +8,11 @@ use http::header::EXPECT;
 use http::{HeaderMap, HeaderValue, StatusCode, request, response};
 
 use super::body::{ForwardBody, Replay};
-use super::front::Front;
+use super::forwarded::{self, Forwarded};
 use super::hold::Permit;
 use super::hygiene::POOL_FENCE;
 use super::identity::{Visitor, Who};
+use super::resident::user_text;
 use super::upstream::Upstream;
 use crate::exchange::{Connection, Failed, Reply, Request};
 
@@ -18,11 +20,9 @@ use crate::exchange::{Connection, Failed, Reply, Request};
 const PACE: Duration = Duration::from_millis(100);
 /// A body up to this size is sent without being asked for: it is kept, and sent again after a refusal (V8).
 const UNASKED: u64 = super::body::REPLAY_MAX as u64;
-static CONTINUE: HeaderValue = HeaderValue::from_static("100-continue");
-static ITS_OWN: HeaderValue = HeaderValue::from_static("1");
-static PROVISIONAL: HeaderValue = HeaderValue::from_static("0");
 
 /// What became of an attempt.
+#[allow(clippy::large_enum_variant, reason = "it is taken apart at once")]
 pub(crate) enum Attempt {
     /// The worker answered.
     Answered(response::Parts, Reply<ForwardBody>),
@@ -36,52 +36,82 @@ pub(crate) enum Attempt {
     NotReplayable,
 }
 
-/// What tells the agent whose request this is.
-struct Marks<'a> {
-    lines: [(&'static str, &'a HeaderValue); 6],
+/// A request as it stands when it is sent.
+pub(crate) struct Asked<'a> {
+    pub(crate) head: &'a request::Parts,
+    pub(crate) forwarded: &'a Forwarded,
+    pub(crate) visitor: &'a Visitor,
+    pub(crate) who: &'a Who,
+    pub(crate) body: Option<&'a Arc<Replay>>,
+}
+
+/// Whose request it is, as text.
+struct Proof<'a> {
+    user: Cow<'a, str>,
+    epoch: String,
+    ticket: String,
+}
+
+impl<'a> Proof<'a> {
+    /// Nothing of a guest.
+    fn of(who: &'a Who) -> Option<Self> {
+        let user = user_text(who.user()?.as_str());
+        Some(match who {
+            Who::Owned(owner) => Self {
+                user,
+                epoch: owner.epoch.to_string(),
+                ticket: owner.ticket(),
+            },
+            Who::Guest | Who::Unowned(_) => Self {
+                user,
+                epoch: "0".to_owned(),
+                ticket: String::new(),
+            },
+        })
+    }
+}
+
+/// Lines that are sent beyond the client's: whose request this is, and over which connection it came.
+struct Lines<'a> {
+    lines: [(&'static str, &'a [u8]); 9],
     count: usize,
 }
 
-impl<'a> Marks<'a> {
-    fn of(upstream: &'a Upstream, visitor: &'a Visitor, who: &'a Who) -> Self {
-        let hop = ("pool-hop", &upstream.hop);
-        let mut marks = Self {
-            lines: [hop; 6],
+impl<'a> Lines<'a> {
+    fn of(upstream: &'a Upstream, asked: &Asked<'a>, proof: Option<&'a Proof<'a>>) -> Self {
+        let mut lines = Self {
+            lines: [("pool-hop", upstream.hop.as_bytes()); 9],
             count: 1,
         };
-        marks.add("pool-client", &visitor.client_header);
-        match who {
-            Who::Guest => {}
-            Who::Owned(owner) => {
-                marks.add("pool-user", &owner.user_header);
-                marks.add("pool-epoch", &owner.epoch_header);
-                if let Some(ticket) = &owner.ticket {
-                    marks.add("pool-ticket", ticket);
-                }
-            }
-            Who::Unowned { header, .. } => {
-                marks.add("pool-user", header);
-                marks.add("pool-epoch", &PROVISIONAL);
+        lines.add("pool-client", asked.visitor.client_header.as_bytes());
+        if let Some(proof) = proof {
+            lines.add("pool-user", proof.user.as_bytes());
+            lines.add("pool-epoch", proof.epoch.as_bytes());
+            if !proof.ticket.is_empty() {
+                lines.add("pool-ticket", proof.ticket.as_bytes());
             }
         }
-        marks
+        for (name, value) in asked.forwarded.lines() {
+            lines.add(name, value.as_bytes());
+        }
+        lines
     }
 
     /// Says when the body comes only once it is asked for; true when it does.
     fn expect(&mut self, headers: &HeaderMap, body: &Replay) -> bool {
         if headers.contains_key(EXPECT) {
             // The agent passes on what the client itself expects, and takes out what stands here for the fence.
-            self.add("pool-expects", &ITS_OWN);
+            self.add("pool-expects", b"1");
             return true;
         }
         let waits = body.length().is_none_or(|length| length > UNASKED);
         if waits {
-            self.add("expect", &CONTINUE);
+            self.add("expect", b"100-continue");
         }
         waits
     }
 
-    fn add(&mut self, name: &'static str, value: &'a HeaderValue) {
+    fn add(&mut self, name: &'static str, value: &'a [u8]) {
         self.lines[self.count] = (name, value);
         self.count += 1;
     }
@@ -89,23 +119,25 @@ impl<'a> Marks<'a> {
 
 /// Sends the request once. `permit` is given back as soon as the request is under way.
 pub(crate) async fn attempt(
-    front: &Front,
     upstream: &Upstream,
-    head: &request::Parts,
-    body: Option<&Arc<Replay>>,
-    whose: (&Visitor, &Who),
+    asked: &Asked<'_>,
+    now: Duration,
     permit: Option<Permit>,
 ) -> Attempt {
-    let mut marks = Marks::of(upstream, whose.0, whose.1);
-    let waits = body.is_some_and(|body| marks.expect(&head.headers, body));
+    let proof = Proof::of(asked.who);
+    let mut lines = Lines::of(upstream, asked, proof.as_ref());
+    let waits = asked
+        .body
+        .is_some_and(|body| lines.expect(&asked.head.headers, body));
     let request = Request {
-        method: &head.method,
-        target: &head.uri,
-        headers: &head.headers,
-        more: &marks.lines[..marks.count],
+        method: &asked.head.method,
+        target: &asked.head.uri,
+        headers: &asked.head.headers,
+        leaves_out: forwarded::is_ours,
+        more: &lines.lines[..lines.count],
         waits,
     };
-    let (answer, reply) = match send(front, upstream, request, body, permit).await {
+    let (answer, reply) = match send(upstream, request, asked.body, now, permit).await {
         Ok(answered) => answered,
         Err(failed) => return failed,
     };
@@ -120,13 +152,13 @@ pub(crate) async fn attempt(
 
 /// On an idle connection, or on a fresh one when that turns out to be closed before anything was sent.
 async fn send(
-    front: &Front,
     upstream: &Upstream,
     request: Request<'_>,
     body: Option<&Arc<Replay>>,
+    now: Duration,
     mut permit: Option<Permit>,
 ) -> Result<(response::Parts, Reply<ForwardBody>), Attempt> {
-    let mut idle = upstream.take_idle(front.clock.now());
+    let mut idle = upstream.take_idle(now);
     loop {
         let is_fresh = idle.is_none();
         let connection = match idle.take() {

@@ -1,4 +1,4 @@
-//! What a request or an answer may carry across the gateway: hop-by-hop and pool-* headers go, X-Forwarded-* are set; it routes nothing.
+//! What a request or an answer may carry across the gateway: hop-by-hop and pool-* headers go; it routes nothing.
 
 use std::net::IpAddr;
 
@@ -12,21 +12,16 @@ use http::header::{
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version, request, response};
 
-use super::screen;
+use super::{forwarded, screen};
 use crate::credentials::{NoRandomness, random_bytes};
 
 pub(crate) const POOL_USER: HeaderName = HeaderName::from_static("pool-user");
 pub(crate) const POOL_GROUP: HeaderName = HeaderName::from_static("pool-group");
 pub(crate) const POOL_FENCE: HeaderName = HeaderName::from_static("pool-fence");
 
-const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-const FORWARDED: HeaderName = HeaderName::from_static("forwarded");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
-const HTTP: HeaderValue = HeaderValue::from_static("http");
-const HTTPS: HeaderValue = HeaderValue::from_static("https");
 
 /// A network of proxies whose X-Forwarded-* headers are believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,8 +135,26 @@ pub(crate) fn strip_pool(headers: &mut HeaderMap) -> bool {
     true
 }
 
+fn is_hop_by_hop(name: &HeaderName) -> bool {
+    matches!(
+        name.as_str(),
+        "connection"
+            | "keep-alive"
+            | "proxy-connection"
+            | "proxy-authenticate"
+            | "proxy-authorization"
+            | "te"
+            | "transfer-encoding"
+            | "upgrade"
+    )
+}
+
 /// Removes what is meant for this connection only.
 pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) {
+    // Most heads hold nothing of the kind, and a look is cheaper than nine removals.
+    if !headers.keys().any(is_hop_by_hop) {
+        return;
+    }
     if headers.contains_key(CONNECTION) {
         let named: Vec<HeaderName> = headers
             .get_all(CONNECTION)
@@ -190,7 +203,7 @@ pub(crate) fn set_trailers(headers: &mut HeaderMap) {
 pub(crate) fn strip_trailers(trailers: &mut HeaderMap) {
     strip_pool(trailers);
     strip_hop_by_hop(trailers);
-    strip_forwarded(trailers, false);
+    forwarded::strip(trailers, false);
     for name in [
         HOST,
         COOKIE,
@@ -261,58 +274,14 @@ pub(crate) fn to_h2_websocket(head: &mut response::Parts) {
     }
 }
 
-/// Turns a client's head into one for a worker: HTTP/1.1, origin form, Host, X-Forwarded-*.
-pub(crate) fn to_upstream(head: &mut request::Parts, peer: IpAddr, trusted: bool) {
+/// Turns a client's head into one for a worker: origin form, Host.
+pub(crate) fn to_upstream(head: &mut request::Parts) {
     if let Some(host) = screen::host(&head.uri) {
         head.headers.insert(HOST, host);
     }
     if head.uri.authority().is_some() {
         let origin = head.uri.path_and_query().cloned();
         head.uri = Uri::from(origin.unwrap_or_else(|| PathAndQuery::from_static("/")));
-    }
-    head.version = Version::HTTP_11;
-    let headers = &mut head.headers;
-    let https = trusted && says_https(headers);
-    strip_forwarded(headers, trusted);
-    let mut chain = String::new();
-    // One line or several are one chain.
-    for before in headers
-        .get_all(X_FORWARDED_FOR)
-        .iter()
-        .filter_map(|line| line.to_str().ok())
-    {
-        chain.push_str(before);
-        chain.push_str(", ");
-    }
-    chain.push_str(&peer.to_string());
-    if let Ok(chain) = HeaderValue::from_str(&chain) {
-        headers.insert(X_FORWARDED_FOR, chain);
-    }
-    headers.insert(X_FORWARDED_PROTO, if https { HTTPS } else { HTTP });
-    if !(trusted && headers.contains_key(X_FORWARDED_HOST)) {
-        match headers.get(HOST).cloned() {
-            Some(host) => drop(headers.insert(X_FORWARDED_HOST, host)),
-            None => drop(headers.remove(X_FORWARDED_HOST)),
-        }
-    }
-}
-
-/// Takes out what says where a request came from: all of it when a stranger sent it, and always what some servers
-/// take for the same because they read underscores as hyphens.
-fn strip_forwarded(headers: &mut HeaderMap, trusted: bool) {
-    let says_origin = |name: &HeaderName| {
-        let name = name.as_str();
-        let look_alike =
-            name.starts_with("x_forwarded") || name.starts_with("x-forwarded_") || name == "x_real_ip";
-        look_alike
-            || (!trusted && (name.starts_with("x-forwarded-") || *name == FORWARDED || name == "x-real-ip"))
-    };
-    if !headers.keys().any(says_origin) {
-        return;
-    }
-    let names: Vec<HeaderName> = headers.keys().filter(|name| says_origin(name)).cloned().collect();
-    for name in names {
-        headers.remove(name);
     }
 }
 
@@ -367,69 +336,38 @@ mod tests {
     }
 
     #[test]
-    fn forwarded_headers_of_a_stranger_are_replaced_and_a_proxy_s_are_extended() {
-        let head = |trusted| {
-            let request = http::Request::get("http://shop.test/a?b")
-                .header("x-forwarded-for", "9.9.9.9")
-                .header("x-forwarded-proto", "https")
-                .header("x-forwarded-host", "evil.test");
-            let mut head = request.body(()).unwrap().into_parts().0;
-            to_upstream(&mut head, "10.0.0.1".parse().unwrap(), trusted);
-            let text = |name: &str| head.headers[name].to_str().unwrap().to_owned();
-            (
-                head.uri.to_string(),
-                text("host"),
-                text("x-forwarded-for"),
-                text("x-forwarded-proto"),
-                text("x-forwarded-host"),
-            )
-        };
-        let own = |a: &str, b: &str, c: &str| {
-            (
-                "/a?b".to_owned(),
-                "shop.test".to_owned(),
-                a.to_owned(),
-                b.to_owned(),
-                c.to_owned(),
-            )
-        };
-        assert_eq!(head(false), own("10.0.0.1", "http", "shop.test"));
-        assert_eq!(head(true), own("9.9.9.9, 10.0.0.1", "https", "evil.test"));
+    fn a_worker_gets_the_origin_form_and_the_host_that_was_meant() {
+        let request = http::Request::get("http://shop.test/a?b");
+        let mut head = request.body(()).unwrap().into_parts().0;
+        to_upstream(&mut head);
+        assert_eq!(
+            (head.uri.to_string().as_str(), head.headers["host"].as_bytes()),
+            ("/a?b", &b"shop.test"[..])
+        );
+    }
+
+    #[test]
+    fn what_belongs_to_one_connection_goes() {
+        let mut headers = HeaderMap::new();
+        strip_hop_by_hop(&mut headers);
+        for (name, value) in [
+            ("connection", "x-a, host, cookie"),
+            ("x-a", "1"),
+            ("host", "shop.test"),
+            ("cookie", "a=1"),
+            ("te", "gzip"),
+            ("keep-alive", "timeout=5"),
+        ] {
+            headers.insert(name, HeaderValue::from_static(value));
+        }
+        strip_hop_by_hop(&mut headers);
+        let left: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
+        assert_eq!(left, ["host", "cookie"]);
     }
 
     use proptest::prelude::*;
 
     proptest! {
-        #[test]
-        fn nothing_that_only_gateways_say_passes_and_the_peer_is_always_told(
-            lines in proptest::collection::vec(("(pool[-_][a-z]{0,8}|x[-_]forwarded[-_](for|proto|host)|forwarded|connection|te|keep-alive|x-[a-z]{1,6}|host|cookie)", "[ -~]{0,24}"), 0..24),
-            trusted in any::<bool>(),
-        ) {
-            let mut head = http::Request::get("/a?b").body(()).unwrap().into_parts().0;
-            for (name, value) in &lines {
-                let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value)) else {
-                    continue;
-                };
-                head.headers.append(name, value);
-            }
-            strip_pool(&mut head.headers);
-            strip_hop_by_hop(&mut head.headers);
-            to_upstream(&mut head, "10.0.0.1".parse().unwrap(), trusted);
-            for name in head.headers.keys() {
-                prop_assert!(!is_pool_header(name), "{}", name);
-                prop_assert!(![CONNECTION, TE, KEEP_ALIVE].contains(name), "{}", name);
-                prop_assert!(!name.as_str().starts_with("x_forwarded"), "{}", name);
-            }
-            let chain: Vec<_> = head.headers.get_all(X_FORWARDED_FOR).iter().collect();
-            prop_assert_eq!(chain.len(), 1);
-            prop_assert!(chain[0].as_bytes().ends_with(b"10.0.0.1"));
-            if !trusted {
-                prop_assert_eq!(chain[0].as_bytes(), b"10.0.0.1");
-                prop_assert_eq!(head.headers.get(X_FORWARDED_PROTO), Some(&HTTP));
-                prop_assert!(!head.headers.contains_key(FORWARDED));
-            }
-        }
-
         #[test]
         fn a_reserved_path_stays_reserved_in_every_encoding(path in "/{1,2}(\\./)?[_%5fF]{1,3}[pP%70]{1,3}ool(/[a-z]{0,4})?") {
             // However it is decoded, once or twice, what an app would take for the contract is refused.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use elastic_pool_engine::ids::{Birth, ClientId, Epoch, UserId};
 use http::HeaderValue;
 
-use super::clock::UserClock;
 use super::cookie::Cookie;
 use super::jar::Known;
-use super::table::{Group, Owner, Table, Topology, user_header};
+use super::resident::{Owner, Resident};
+use super::table::{Group, Table, Topology};
 use super::upstream::Upstream;
 use crate::credentials::{NoRandomness, random_bytes};
 
@@ -86,6 +86,22 @@ impl Visitor {
         })
     }
 
+    /// Whoever it is, a guest of the present reception: what is left when the accounting is compiled out.
+    pub(crate) fn nobody(topology: &Topology) -> Self {
+        let group = topology.default_group();
+        Self {
+            client: ClientId([0; 16]),
+            client_header: HeaderValue::from_static("00000000000000000000000000000000"),
+            group: group.map_or_else(|| Arc::from(""), |group| Arc::clone(&group.name)),
+            user: None,
+            epoch: Epoch::PROVISIONAL,
+            reception: group.and_then(Group::entrance),
+            set_cookie: false,
+            named: false,
+            unowned: false,
+        }
+    }
+
     /// What his next cookie says.
     pub(crate) fn cookie(&self) -> Cookie {
         Cookie {
@@ -104,37 +120,32 @@ pub(crate) enum Who {
     /// Nobody logged in.
     Guest,
     /// The table names his owner.
-    Owned(Arc<Owner>),
+    Owned(Owner),
     /// Epoch 0: provisional (P6), or a session that is not confirmed yet (P7).
-    Unowned {
-        /// The user.
-        user: UserId,
-        /// `pool-user`.
-        header: HeaderValue,
-    },
+    Unowned(UserId),
 }
 
 impl Who {
     pub(crate) fn user(&self) -> Option<&UserId> {
         match self {
             Self::Guest => None,
-            Self::Owned(owner) => Some(&owner.user),
-            Self::Unowned { user, .. } => Some(user),
+            Self::Owned(owner) => Some(&owner.resident.user),
+            Self::Unowned(user) => Some(user),
         }
     }
 
     pub(crate) fn epoch(&self) -> Epoch {
         match self {
             Self::Owned(owner) => owner.epoch,
-            Self::Guest | Self::Unowned { .. } => Epoch::PROVISIONAL,
+            Self::Guest | Self::Unowned(_) => Epoch::PROVISIONAL,
         }
     }
 
-    /// The user's counters; somebody whom no table names has none.
-    pub(crate) fn clock(&self) -> Option<Arc<UserClock>> {
+    /// Where the user's counters are; somebody whom no table names has none.
+    pub(crate) fn resident(&self) -> Option<Arc<Resident>> {
         match self {
-            Self::Owned(owner) => Some(Arc::clone(&owner.clock)),
-            Self::Guest | Self::Unowned { .. } => None,
+            Self::Owned(owner) => Some(Arc::clone(&owner.resident)),
+            Self::Guest | Self::Unowned(_) => None,
         }
     }
 }
@@ -155,10 +166,9 @@ pub(crate) enum Way {
 /// Chooses a way by P1, P7, L4 and L6. A guest's reception is filled in.
 pub(crate) fn choose(table: &Table, visitor: &mut Visitor, commander_is_up: bool) -> Way {
     if (!visitor.set_cookie || visitor.named)
-        && let Some(user) = table.bound(&visitor.client)
-        && let Some(owner) = table.owner(&user)
+        && let Some(resident) = table.bound(&visitor.client)
     {
-        return owned(table, owner);
+        return owned(table, resident.owner());
     }
     let topology = table.topology();
     let Some(user) = visitor.user.clone() else {
@@ -177,7 +187,7 @@ pub(crate) fn choose(table: &Table, visitor: &mut Visitor, commander_is_up: bool
     }
 }
 
-fn owned(table: &Table, owner: Arc<Owner>) -> Way {
+fn owned(table: &Table, owner: Owner) -> Way {
     match table.worker(owner.birth) {
         Some(upstream) => Way::Forward(upstream, Who::Owned(owner)),
         None => Way::Nobody,
@@ -190,17 +200,14 @@ fn unowned(
     topology: &Topology,
     visitor: &Visitor,
     user: UserId,
-    owner: Option<Arc<Owner>>,
+    owner: Option<Owner>,
     commander_is_up: bool,
 ) -> Way {
     let reception = visitor.reception.and_then(|birth| topology.workers.get(&birth));
     match (owner, reception) {
         (Some(owner), _) if Some(owner.birth) == visitor.reception => owned(table, owner),
         (Some(_), _) if commander_is_up && !visitor.unowned => Way::Ask(user, visitor.epoch),
-        (_, Some(reception)) => {
-            let header = user_header(user.as_str());
-            Way::Forward(Arc::clone(reception), Who::Unowned { user, header })
-        }
+        (_, Some(reception)) => Way::Forward(Arc::clone(reception), Who::Unowned(user)),
         (Some(owner), None) => owned(table, owner),
         (None, None) => Way::Gone,
     }
@@ -224,8 +231,7 @@ fn guest(table: &Table, topology: &Topology, visitor: &mut Visitor) -> Way {
         if let Some(owner) = table.owner(&user) {
             return owned(table, owner);
         }
-        let header = visitor.client_header.clone();
-        return Way::Forward(Arc::clone(reception), Who::Unowned { user, header });
+        return Way::Forward(Arc::clone(reception), Who::Unowned(user));
     }
     if visitor.reception.is_some() && !visitor.set_cookie {
         // The reception that took him in is dead, and what he had with it.
@@ -252,10 +258,7 @@ fn named_session(table: &Table, topology: &Topology, group: &Group, visitor: &Vi
     }
     let entrance = group.entrance().and_then(|birth| topology.workers.get(&birth));
     match entrance.filter(|upstream| upstream.is_routable()) {
-        Some(upstream) => {
-            let header = visitor.client_header.clone();
-            Way::Forward(Arc::clone(upstream), Who::Unowned { user, header })
-        }
+        Some(upstream) => Way::Forward(Arc::clone(upstream), Who::Unowned(user)),
         None => Way::Nobody,
     }
 }

@@ -1,20 +1,20 @@
 //! The life of one request: who sent it, whither it goes, how long it waits, what the client gets; it keeps nothing afterwards.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use elastic_pool_engine::ids::{Birth, Epoch, UserId};
 use http::header::{CONNECTION, CONTENT_TYPE, EXPECT};
-use http::{HeaderValue, Request, Response, request, response};
+use http::{HeaderMap, HeaderValue, Request, Response, request, response};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 
-use super::access::{Entry, X_REQUEST_ID};
+use super::access::{Line, X_REQUEST_ID};
 use super::answer::{AnswerBody, Ending, Finish, Open, Relay};
 use super::body::{ForwardBody, Replay};
-use super::forward::{Attempt, attempt};
+use super::forward::{Asked, Attempt, attempt};
+use super::forwarded::{Forwarded, Peer};
 use super::front::Front;
 use super::hold::{Entry, Permit, Slot};
 use super::hygiene;
@@ -28,6 +28,7 @@ use super::websocket;
 use crate::channel::proto::Ownership;
 use crate::channel::proto::found::Verdict;
 use crate::clock::unix_seconds;
+use crate::credentials::NoRandomness;
 use crate::exchange::{Answer, Reply, Upgraded};
 use crate::wire::Framing;
 
@@ -37,7 +38,7 @@ const AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// Answers one request; never fails.
 pub(crate) async fn serve(
     front: Arc<Front>,
-    peer: IpAddr,
+    peer: &Peer,
     framing: Framing,
     mut request: Request<Incoming>,
 ) -> Response<AnswerBody> {
@@ -50,9 +51,7 @@ pub(crate) async fn serve(
     let client = (is_h2_websocket || (!is_h2 && request.headers().contains_key(http::header::UPGRADE)))
         .then(|| hyper::upgrade::on(&mut request));
     let (mut head, body) = request.into_parts();
-    let trusted = hygiene::is_trusted(&front.trusted, peer);
-    let secure = front.style.is_secure(trusted, &head.headers);
-    let named = front.named.client(&head.headers, unix_seconds);
+    let secure = front.style.is_secure(peer.is_trusted, &head.headers);
     let upgrade = client.filter(|_| is_h2_websocket || hygiene::wants_websocket(&head));
     if hygiene::strip_pool(&mut head.headers) {
         front.metrics.headers_stripped.inc();
@@ -62,31 +61,17 @@ pub(crate) async fn serve(
     if trailers {
         hygiene::set_trailers(&mut head.headers);
     }
-    let entry = front
-        .access
-        .as_ref()
-        .map(|log| log.begin(&mut head, peer, trusted));
-    hygiene::to_upstream(&mut head, peer, trusted);
+    hygiene::to_upstream(&mut head);
+    let entry = front.access.as_ref().map(|log| log.begin(&mut head, peer));
+    let forwarded = Forwarded::of(&mut head.headers, peer);
     if upgrade.is_some() {
         hygiene::set_websocket(&mut head.headers);
     }
     if is_h2_websocket && hygiene::to_http1_websocket(&mut head).is_err() {
         return front.refusal(Outcome::Unavailable, !is_h2);
     }
-    let known = jar::take(&mut head.headers, &front.style.names, secure, is_h2, |value| {
-        let known = front.opened.open(&front.seal, value);
-        if known.is_none() {
-            front.metrics.cookies_rejected.inc();
-        }
-        known
-    });
-    let visitor = match (named, known) {
-        (Some(client), _) => Visitor::named(client),
-        (None, Some(known)) => Visitor::known(&known),
-        (None, None) => match Visitor::guest(Arc::from("")) {
-            Ok(visitor) => visitor,
-            Err(_) => return front.refusal(Outcome::Unavailable, !is_h2),
-        },
+    let Ok(visitor) = visitor(&front, &mut head.headers, secure, is_h2) else {
+        return front.refusal(Outcome::Unavailable, !is_h2);
     };
     if body.is_end_stream() {
         // Nothing follows that one could be asked for.
@@ -97,6 +82,7 @@ pub(crate) async fn serve(
     let journey = Journey {
         front,
         head,
+        forwarded,
         body,
         visitor,
         secure,
@@ -113,9 +99,35 @@ pub(crate) async fn serve(
     journey.run().await
 }
 
+/// Who asks, by our cookie, which is taken out; without one of ours a new guest.
+fn visitor(
+    front: &Front,
+    headers: &mut HeaderMap,
+    secure: bool,
+    join: bool,
+) -> Result<Visitor, NoRandomness> {
+    if cfg!(feature = "bare") {
+        return Ok(Visitor::nobody(&front.table.topology()));
+    }
+    let named = front.named.client(headers, unix_seconds);
+    let known = jar::take(headers, &front.style.names, secure, join, |value| {
+        let known = front.opened.open(&front.seal, value);
+        if known.is_none() {
+            front.metrics.cookies_rejected.inc();
+        }
+        known
+    });
+    match (named, known) {
+        (Some(client), _) => Ok(Visitor::named(client)),
+        (None, Some(known)) => Ok(Visitor::known(&known)),
+        (None, None) => Visitor::guest(Arc::from("")),
+    }
+}
+
 struct Journey {
     front: Arc<Front>,
     head: request::Parts,
+    forwarded: Forwarded,
     body: Option<Arc<Replay>>,
     visitor: Visitor,
     secure: bool,
@@ -133,7 +145,7 @@ struct Journey {
     /// Its outcome is counted, or will be by the answer's end.
     ended: bool,
     /// The line of the access log, until the answer has it.
-    entry: Option<Box<Entry>>,
+    entry: Option<Box<Line>>,
 }
 
 impl Drop for Journey {
@@ -213,16 +225,14 @@ impl Journey {
         }
         let open = Open::new(upstream);
         let began = self.front.clock.now();
-        match attempt(
-            &self.front,
-            upstream,
-            &self.head,
-            self.body.as_ref(),
-            (&self.visitor, who),
-            self.permit.take(),
-        )
-        .await
-        {
+        let asked = Asked {
+            head: &self.head,
+            forwarded: &self.forwarded,
+            visitor: &self.visitor,
+            who,
+            body: self.body.as_ref(),
+        };
+        match attempt(upstream, &asked, began, self.permit.take()).await {
             Attempt::Answered(head, reply) => {
                 self.slot = None;
                 self.answer(head, reply, open, who, began).await.map(Some)
@@ -372,7 +382,7 @@ impl Journey {
         let mut finish = Finish {
             front: Arc::clone(&self.front),
             open,
-            user: who.clock(),
+            user: who.resident(),
             began,
             quiet: None,
             counted: false,

@@ -1,7 +1,7 @@
 //! The gateway's listening side: accepts clients, runs HTTP on their connections, and lets them finish at the end; it knows no users.
 
 use std::convert::Infallible;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::forwarded::Peer;
 use super::front::Front;
 use super::serve::serve;
 use crate::wire::Wire;
@@ -91,17 +92,17 @@ async fn connection(
 ) {
     // A refusal is only a lost optimisation.
     let _ = stream.set_nodelay(true);
-    let peer: IpAddr = peer.ip().to_canonical();
+    let peer = Arc::new(Peer::new(peer.ip(), &front.trusted));
     front.metrics.connections.inc();
     let counted = Arc::clone(&front);
     let (stream, watch) = Wire::new(stream);
     let seen = Arc::clone(&watch);
     let service = service_fn(move |request| {
-        let (front, framing) = (Arc::clone(&front), seen.framing(&request));
+        let (front, peer, framing) = (Arc::clone(&front), Arc::clone(&peer), seen.framing(&request));
         if request.headers().contains_key(http::header::UPGRADE) {
             seen.becomes_tunnel();
         }
-        async move { Ok::<_, Infallible>(serve(front, peer, framing, request).await) }
+        async move { Ok::<_, Infallible>(serve(front, &peer, framing, request).await) }
     });
     let mut connection =
         std::pin::pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
