@@ -34,7 +34,7 @@ pub(crate) enum Framing {
 
 #[derive(Default)]
 struct State {
-    /// Raw bytes since the last request's head or the last write.
+    /// Raw bytes since the last request's head and the last write.
     recent: Vec<u8>,
     /// Not while a request's body arrives, and never on HTTP/2 or a tunnel.
     keeps: bool,
@@ -118,6 +118,8 @@ impl Watch {
         let mut state = self.state.lock();
         state.unanswered = false;
         state.keeps = !state.over;
+        // What came before an answer is a body's, or of a head that nobody will ask about.
+        state.recent.clear();
     }
 }
 

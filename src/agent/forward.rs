@@ -24,7 +24,7 @@ use super::streams;
 use super::transfer;
 use super::upstream::UpstreamError;
 use crate::channel::proto::{ClientLeft, UserBorn, agent_message};
-use crate::exchange::{Reply, Upgraded};
+use crate::exchange::{ExchangeError, Reply, Upgraded};
 use crate::wire::{Framing, Wire};
 
 /// How long a user's request waits while the app's instance is being compared (the gateway's hold is longer).
@@ -132,12 +132,19 @@ fn refuse(request: &Request<Incoming>, framing: Framing) -> Option<Response<Rela
     } else {
         return None;
     };
-    let mut response = answer(status, "", text);
-    if request.version() != Version::HTTP_2 {
+    Some(closing(
+        answer(status, "", text),
+        request.version() == Version::HTTP_2,
+    ))
+}
+
+/// The connection ends with this answer: where its next request would begin is not known.
+fn closing(mut response: Response<RelayBody>, is_h2: bool) -> Response<RelayBody> {
+    if !is_h2 {
         let close = HeaderValue::from_static("close");
         response.headers_mut().insert(http::header::CONNECTION, close);
     }
-    Some(response)
+    response
 }
 
 async fn serve(shared: Arc<Shared>, framing: Framing, request: Request<Incoming>) -> Response<RelayBody> {
@@ -298,6 +305,7 @@ async fn relay(
         let inner = shared.lock();
         (inner.orders.worker_header.clone(), inner.app.contract)
     };
+    let is_h2 = request.version() == Version::HTTP_2;
     let (mut head, body) = request.into_parts();
     to_app(&mut head, upgrade.is_some());
     let mut more = [(headers::WORKER, worker.as_bytes()); 3];
@@ -317,6 +325,14 @@ async fn relay(
         .await
     {
         Ok((answer, reply)) => from_app(shared, answer, reply, &named, upgrade, guard),
+        Err(
+            UpstreamError::Unsent(ExchangeError::Body(error))
+            | UpstreamError::Broken(ExchangeError::Body(error)),
+        ) => {
+            // Whoever sent it is to blame, and not the app.
+            tracing::debug!(error = &*error as &dyn std::error::Error, "a request broke off");
+            closing(answer(StatusCode::BAD_REQUEST, "", "malformed\n"), is_h2)
+        }
         Err(UpstreamError::Broken(error)) => {
             shared.counters.upstream_failed.add();
             tracing::debug!(error = &error as &dyn std::error::Error, "the app broke off");

@@ -6,6 +6,7 @@
 mod answer;
 mod framing;
 mod head;
+mod multiplexed;
 mod upgraded;
 mod upload;
 
@@ -22,6 +23,7 @@ use tokio_util::io::poll_read_buf;
 pub(crate) use self::answer::Answer;
 use self::framing::Framing;
 use self::head::Head;
+pub(crate) use self::multiplexed::Multiplexed;
 pub(crate) use self::upgraded::Upgraded;
 use self::upload::Upload;
 
@@ -45,6 +47,9 @@ pub(crate) enum ExchangeError {
     /// The answer is not HTTP/1.1 as it must be.
     #[error("the answer is malformed: {0}")]
     Malformed(&'static str),
+    /// The shared connection, or this request's stream on it.
+    #[error("HTTP/2")]
+    Http2(#[source] hyper::Error),
     /// The request's body broke off.
     #[error("the request's body broke off")]
     Body(#[source] Box<dyn std::error::Error + Send + Sync>),

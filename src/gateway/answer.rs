@@ -2,7 +2,6 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,30 +15,10 @@ use super::body::ForwardBody;
 use super::front::Front;
 use super::hygiene;
 use super::metrics::Outcome;
+use super::open::Open;
 use super::resident::Resident;
 use super::streams::Registered;
-use super::upstream::Upstream;
 use crate::exchange::{Answer, Connection, ExchangeError};
-
-/// One forward in flight, for the worker's count.
-pub(crate) struct Open(Arc<Upstream>);
-
-impl Open {
-    pub(crate) fn new(upstream: &Arc<Upstream>) -> Self {
-        upstream.open.fetch_add(1, Relaxed);
-        Self(Arc::clone(upstream))
-    }
-
-    pub(crate) fn upstream(&self) -> &Arc<Upstream> {
-        &self.0
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Relaxed);
-    }
-}
 
 /// What is due when an answer ends, however it ends.
 pub(crate) struct Finish {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::EXPECT;
+use http::header::{CONTENT_TYPE, EXPECT};
 use http::{HeaderMap, HeaderValue, StatusCode, request, response};
 
 use super::body::{ForwardBody, Replay};
@@ -158,6 +158,9 @@ async fn send(
     now: Duration,
     mut permit: Option<Permit>,
 ) -> Result<(response::Parts, Reply<ForwardBody>), Attempt> {
+    if is_grpc(request.headers) {
+        return send_multiplexed(upstream, request, body).await;
+    }
     let mut idle = upstream.take_idle(now);
     loop {
         let is_fresh = idle.is_none();
@@ -191,6 +194,37 @@ async fn send(
             }
         }
     }
+}
+
+/// True for calls that live of trailers and of streams both ways.
+fn is_grpc(headers: &HeaderMap) -> bool {
+    headers
+        .get(CONTENT_TYPE)
+        .is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+}
+
+async fn send_multiplexed(
+    upstream: &Upstream,
+    request: Request<'_>,
+    body: Option<&Arc<Replay>>,
+) -> Result<(response::Parts, Reply<ForwardBody>), Attempt> {
+    let body = match body.map(Replay::attempt) {
+        None => None,
+        Some(Some(body)) => Some(body),
+        Some(None) => return Err(Attempt::NotReplayable),
+    };
+    upstream
+        .multiplexed
+        .exchange(request, body)
+        .await
+        .map_err(|failed| match failed {
+            Failed::Unsent(_) => Attempt::Unsent,
+            Failed::Broken(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::debug!(?upstream, error, "worker broke off");
+                Attempt::Broken
+            }
+        })
 }
 
 async fn exchange(

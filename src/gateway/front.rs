@@ -17,6 +17,7 @@ use super::hygiene::Network;
 use super::jar::Opened;
 use super::metrics::{Metrics, Outcome};
 use super::named::Named;
+use super::open::Dictionary;
 use super::set_cookie::Style;
 use super::streams::Streams;
 use super::table::Table;
@@ -48,6 +49,7 @@ pub(crate) struct Front {
     pub(crate) table: Arc<Table>,
     pub(crate) holds: Arc<Holds>,
     pub(crate) streams: Arc<Streams>,
+    pub(crate) open: Arc<Dictionary>,
     pub(crate) commander: Arc<Commander>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) clock: Clock,

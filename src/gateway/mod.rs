@@ -18,6 +18,7 @@ mod jar;
 mod login;
 mod metrics;
 mod named;
+mod open;
 mod resident;
 mod screen;
 mod serve;
@@ -355,6 +356,7 @@ fn front(config: GatewayConfig, over: CancellationToken) -> Result<front::Front,
         opened: jar::Opened::default(),
         style,
         named,
+        open: Arc::default(),
         trusted: config.trusted_proxies,
         limits: config.limits,
         access,

@@ -11,7 +11,7 @@ use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 
 use super::access::{Line, X_REQUEST_ID};
-use super::answer::{AnswerBody, Ending, Finish, Open, Relay};
+use super::answer::{AnswerBody, Ending, Finish, Relay};
 use super::body::{ForwardBody, Replay};
 use super::forward::{Asked, Attempt, attempt};
 use super::forwarded::{Forwarded, Peer};
@@ -22,6 +22,7 @@ use super::identity::{Visitor, Way, Who, choose};
 use super::jar;
 use super::login;
 use super::metrics::Outcome;
+use super::open::{Open, Row};
 use super::screen;
 use super::upstream::{OPEN_MAX, Upstream};
 use super::websocket;
@@ -223,8 +224,13 @@ impl Journey {
         if upstream.open.load(std::sync::atomic::Ordering::Relaxed) >= OPEN_MAX {
             return Err(Outcome::Overflow);
         }
-        let open = Open::new(upstream);
         let began = self.front.clock.now();
+        let open = self.front.open.open(Row {
+            upstream: Arc::clone(upstream),
+            who: who.clone(),
+            client: self.visitor.client,
+            since: began,
+        });
         let asked = Asked {
             head: &self.head,
             forwarded: &self.forwarded,

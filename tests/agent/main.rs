@@ -4,6 +4,9 @@
 mod app;
 #[path = "../support/corpus.rs"]
 mod corpus;
+#[path = "../support/grpc.rs"]
+mod grpc_support;
+mod h2c;
 mod hostile;
 mod life;
 mod moves;

@@ -312,3 +312,50 @@ async fn one_held_stream_blocks_no_other_of_its_http2_connection() {
         .to_bytes();
     assert_eq!(body, "two");
 }
+
+#[tokio::test]
+async fn what_is_open_can_be_read_until_it_has_ended() {
+    let gate = Arc::new(tokio::sync::Semaphore::new(0));
+    let own = Arc::clone(&gate);
+    let one = Backend::start(move |request: Recorded| {
+        let gate = Arc::clone(&own);
+        async move {
+            match request.path.as_str() {
+                "/login" => crate::stage::login_answer("alice"),
+                _ => {
+                    gate.acquire().await.unwrap().forget();
+                    text("at last")
+                }
+            }
+        }
+    })
+    .await;
+    let stage = Stage::set(one, app("two").await).await;
+    let (browser, client) = stage.alice().await;
+    let monitor = stage.front.gateway.monitor_address.unwrap();
+    let list = async || -> serde_json::Value {
+        serde_json::from_slice(&crate::stage::get(monitor, "/_commander/open").await.body).unwrap()
+    };
+    let hers = Stage::spawn(&browser, "/slow");
+    stage.one.arrived(2).await;
+    let guests = Stage::spawn(&stage.front.browser(), "/slow");
+    stage.one.arrived(3).await;
+    let all = list().await;
+    assert_eq!(
+        (&all["open"], all["requests"].as_array().unwrap().len()),
+        (&serde_json::json!(2), 2)
+    );
+    let (first, second) = (&all["requests"][0], &all["requests"][1]);
+    assert_eq!(
+        (first["user"].as_str(), first["client"].as_str()),
+        (Some("alice"), Some(client.as_str()))
+    );
+    assert_eq!(
+        (first["worker"].as_str(), second["user"].as_str()),
+        (Some("blue-1"), None)
+    );
+    gate.add_permits(2);
+    assert_eq!(hers.await.unwrap().text(), "at last");
+    assert_eq!(guests.await.unwrap().text(), "at last");
+    eventually("nothing is open", async || list().await["open"] == 0).await;
+}

@@ -12,6 +12,9 @@ mod cookies;
 #[path = "../support/corpus.rs"]
 mod corpus;
 mod faults;
+mod grpc;
+#[path = "../support/grpc.rs"]
+mod grpc_support;
 mod holds;
 mod hostile;
 mod http2;
