@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build check test test-long mutants fuzz generate demo demo-down local bench bench-gateway deny image clean
+.PHONY: help build check test test-long mutants fuzz generate demo demo-down local bench bench-gateway conformance deny image clean
 # Nothing here is built twice at the same time: cargo has its own parallelism.
 .NOTPARALLEL:
 
@@ -59,6 +59,10 @@ bench: ## measure; prints lines `figure NAME VALUE UNIT`
 bench-gateway: ## the gateway and the agent beside HAProxy, nginx and Envoy; prints lines `figure NAME VALUE UNIT`
 	scripts/tools.sh base
 	scripts/bench-gateway.sh
+
+conformance: ## clients that others wrote (h2spec, curl, httpx, websockets, undici) against gateway and agent
+	scripts/tools.sh base
+	scripts/conformance.sh
 
 deny: ## licences, bans, sources and advisories by cargo-deny (builds it first)
 	scripts/tools.sh deny

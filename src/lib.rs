@@ -18,6 +18,7 @@ mod patience;
 pub mod simulate;
 pub mod telemetry;
 pub mod vehicle;
+mod wire;
 pub mod worker;
 
 pub use elastic_pool_engine as engine;

@@ -24,13 +24,16 @@ use super::streams;
 use super::transfer;
 use super::upstream::UpstreamError;
 use crate::channel::proto::{ClientLeft, UserBorn, agent_message};
-use crate::exchange::{Reply, Upgraded};
+use crate::exchange::{ExchangeError, Reply, Upgraded};
 use crate::patience::{Patience, patrol};
+use crate::wire::{Framing, Wire};
 
 /// How long a user's request waits while the app's instance is being compared (the gateway's hold is longer).
 const COMPARE: Duration = Duration::from_secs(3);
 /// How long a request may take to send its head.
 const HEAD: Duration = Duration::from_secs(30);
+/// Bytes of a body that an HTTP/2 stream may send unasked.
+const FIRST_WINDOW: u32 = 64 << 10;
 /// After a failed accept (no more files): the clients that hold them get time to leave.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -75,20 +78,30 @@ async fn connection(shared: Arc<Shared>, stream: TcpStream, stop: CancellationTo
     builder
         .http2()
         .timer(TokioTimer::new())
+        // V8: what comes before the fence has decided fits into the first window; it opens as the app reads.
+        .initial_stream_window_size(FIRST_WINDOW)
         .max_concurrent_streams(1024);
+    let (stream, watch) = Wire::new(stream);
+    let seen = Arc::clone(&watch);
     let service = service_fn(move |request| {
-        let shared = Arc::clone(&shared);
-        async move { Ok::<_, Infallible>(serve(shared, request).await) }
+        let (shared, framing) = (Arc::clone(&shared), seen.framing(&request));
+        if request.headers().contains_key(UPGRADE) {
+            seen.becomes_tunnel();
+        }
+        async move { Ok::<_, Infallible>(serve(shared, framing, request).await) }
     });
     let serving = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     tokio::pin!(serving);
     let mut patrol = patrol(HEAD);
+    let silent = watch.silent(HEAD);
+    tokio::pin!(silent);
     loop {
         tokio::select! {
             biased;
             // A broken connection is the gateway's to notice.
             _ = &mut serving => return,
             _ = patrol.tick() => {}
+            () = &mut silent => return,
             () = stop.cancelled() => return,
         }
     }
@@ -118,9 +131,35 @@ fn refused(known: Option<Epoch>) -> Response<RelayBody> {
     response
 }
 
-async fn serve(shared: Arc<Shared>, request: Request<Incoming>) -> Response<RelayBody> {
-    if request.method() == Method::CONNECT || headers::is_contract_path(request.uri().path()) {
-        return answer(StatusCode::NOT_FOUND, "", "not found\n");
+/// What nobody may send, hop or not.
+fn refuse(request: &Request<Incoming>, framing: Framing) -> Option<Response<RelayBody>> {
+    let (status, text) = if [Method::CONNECT, Method::TRACE].contains(request.method()) {
+        (StatusCode::METHOD_NOT_ALLOWED, "not allowed\n")
+    } else if framing == Framing::Ambiguous || request.headers().get_all(HOST).iter().count() > 1 {
+        (StatusCode::BAD_REQUEST, "malformed\n")
+    } else if headers::is_contract_path(request.uri().path()) {
+        return Some(answer(StatusCode::NOT_FOUND, "", "not found\n"));
+    } else {
+        return None;
+    };
+    Some(closing(
+        answer(status, "", text),
+        request.version() == Version::HTTP_2,
+    ))
+}
+
+/// The connection ends with this answer: where its next request would begin is not known.
+fn closing(mut response: Response<RelayBody>, is_h2: bool) -> Response<RelayBody> {
+    if !is_h2 {
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(http::header::CONNECTION, close);
+    }
+    response
+}
+
+async fn serve(shared: Arc<Shared>, framing: Framing, request: Request<Incoming>) -> Response<RelayBody> {
+    if let Some(refusal) = refuse(&request, framing) {
+        return refusal;
     }
     if !shared.lock().hops.accept(request.headers()) {
         shared.counters.hop_refused.add();
@@ -276,6 +315,7 @@ async fn relay(
         let inner = shared.lock();
         (inner.orders.worker_header.clone(), inner.app.contract)
     };
+    let is_h2 = request.version() == Version::HTTP_2;
     let (mut head, body) = request.into_parts();
     to_app(&mut head, upgrade.is_some());
     let mut more = [(headers::WORKER, worker.as_bytes()); 3];
@@ -295,6 +335,14 @@ async fn relay(
         .await
     {
         Ok((answer, reply)) => from_app(shared, answer, reply, &named, upgrade, guard),
+        Err(
+            UpstreamError::Unsent(ExchangeError::Body(error))
+            | UpstreamError::Broken(ExchangeError::Body(error)),
+        ) => {
+            // Whoever sent it is to blame, and not the app.
+            tracing::debug!(error = &*error as &dyn std::error::Error, "a request broke off");
+            closing(answer(StatusCode::BAD_REQUEST, "", "malformed\n"), is_h2)
+        }
         Err(UpstreamError::Broken(error)) => {
             shared.counters.upstream_failed.add();
             tracing::debug!(error = &error as &dyn std::error::Error, "the app broke off");
@@ -327,9 +375,13 @@ fn to_app(head: &mut request::Parts, upgrade: bool) {
     if let Some(host) = head.uri.authority()
         && let Ok(host) = HeaderValue::from_str(host.as_str())
     {
-        head.headers.entry(HOST).or_insert(host);
+        head.headers.insert(HOST, host);
     }
+    let trailers = headers::wants_trailers(&head.headers);
     headers::strip_connection(&mut head.headers, upgrade);
+    if trailers {
+        headers::set(&mut head.headers, "te", "trailers");
+    }
 }
 
 fn from_app(

@@ -1,7 +1,7 @@
 //! Headers between gateway, agent and app: what is stripped, set and read; it decides nothing about users.
 
 use elastic_pool_engine::ids::{ClientId, Epoch, UserId};
-use http::header::{CONNECTION, EXPECT, HeaderMap, HeaderName, HeaderValue, UPGRADE};
+use http::header::{CONNECTION, EXPECT, HeaderMap, HeaderName, HeaderValue, TE, UPGRADE};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 pub(crate) const HOP: &str = "pool-hop";
@@ -16,6 +16,8 @@ pub(crate) const GROUP: &str = "pool-group";
 pub(crate) const FORMAT: &str = "pool-format";
 pub(crate) const TOKEN: &str = "pool-token";
 pub(crate) const PASS: &str = "pool-pass";
+/// Set by a gateway when its client sent the Expect header itself.
+pub(crate) const EXPECTS: &str = "pool-expects";
 
 const USER_IN_HEADER: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
@@ -115,16 +117,22 @@ pub(crate) fn read_named(headers: &HeaderMap) -> Result<Named, Malformed> {
     })
 }
 
-/// Of a request that goes to the app: what the gateway said, and the expectation, which the gateway met.
+/// Of a request that goes to the app: what the gateway said, also with underscores, which some servers take for the same.
+pub(crate) fn is_pool(name: &str) -> bool {
+    name.strip_prefix("pool")
+        .is_some_and(|rest| rest.starts_with(['-', '_']))
+}
+
+/// That, and the gateway's own expectation: it waits for the fence, not for the app.
 pub(crate) fn is_for_us(name: &str) -> bool {
-    name.starts_with("pool-") || name == EXPECT.as_str()
+    is_pool(name) || name == EXPECT.as_str()
 }
 
 /// Takes out every `pool-*` header.
 pub(crate) fn strip_pool(headers: &mut HeaderMap) {
     let ours: Vec<HeaderName> = headers
         .keys()
-        .filter(|name| name.as_str().starts_with("pool-"))
+        .filter(|name| is_pool(name.as_str()))
         .cloned()
         .collect();
     for name in ours {
@@ -137,7 +145,6 @@ fn is_of_connection(name: &HeaderName) -> bool {
         name.as_str(),
         "connection"
             | "te"
-            | "trailer"
             | "transfer-encoding"
             | "upgrade"
             | "keep-alive"
@@ -180,6 +187,14 @@ pub(crate) fn strip_connection(headers: &mut HeaderMap, upgrade: bool) {
         headers.insert(UPGRADE, protocol);
         headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     }
+}
+
+/// True when whoever asks takes trailers after an answer.
+pub(crate) fn wants_trailers(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(TE).iter().filter_map(|value| value.to_str().ok());
+    values
+        .flat_map(|value| value.split(','))
+        .any(|coding| coding.trim().eq_ignore_ascii_case("trailers"))
 }
 
 /// What an answer of the app says of its user.

@@ -10,7 +10,6 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use super::AgentConfig;
 use super::contract::Contract;
 use super::counters::Counters;
 use super::fence::Fence;
@@ -21,6 +20,7 @@ use super::packages::Packages;
 use super::sensor::Sensor;
 use super::transfer::Queues;
 use super::upstream::Upstream;
+use super::{AgentConfig, AppProtocol};
 use crate::channel::proto::{AgentMessage, AgentWelcome, agent_message};
 use crate::clock::Clock;
 use crate::credentials::{Key, NoRandomness, hex_encode, random_bytes};
@@ -236,7 +236,7 @@ impl Shared {
         };
         Ok(Self {
             contract: Contract::new(config.contract, token),
-            upstream: Upstream::new(config.app),
+            upstream: Upstream::new(config.app, config.app_protocol == AppProtocol::H2c),
             counters: Counters::default(),
             queues: Queues::default(),
             inner: Mutex::new(inner),

@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 use parking_lot::Mutex;
 
 use super::headers;
-use crate::exchange::{Connection, ExchangeError, Failed, Reply, Request};
+use crate::exchange::{Connection, ExchangeError, Failed, Multiplexed, Reply, Request};
 
 /// An idle connection is not used after this time: below the keep-alive timeouts of the usual app servers (5 s).
 const IDLE: Duration = Duration::from_secs(3);
@@ -29,6 +29,8 @@ struct Idle {
 pub(crate) struct Upstream {
     app: SocketAddr,
     idle: Mutex<VecDeque<Idle>>,
+    /// Set when the app speaks HTTP/2.
+    multiplexed: Option<Multiplexed<Incoming>>,
 }
 
 /// The app did not answer.
@@ -45,11 +47,22 @@ pub(crate) enum UpstreamError {
     Broken(#[source] ExchangeError),
 }
 
+impl From<Failed> for UpstreamError {
+    fn from(failed: Failed) -> Self {
+        match failed {
+            Failed::Unsent(error) => Self::Unsent(error),
+            Failed::Broken(error) => Self::Broken(error),
+        }
+    }
+}
+
 impl Upstream {
-    pub(crate) fn new(app: SocketAddr) -> Self {
+    /// `h2c`: the app speaks HTTP/2 without TLS, by prior knowledge.
+    pub(crate) fn new(app: SocketAddr, h2c: bool) -> Self {
         Self {
             app,
             idle: Mutex::new(VecDeque::new()),
+            multiplexed: h2c.then(|| Multiplexed::new(app)),
         }
     }
 
@@ -111,10 +124,18 @@ impl Upstream {
             method: &head.method,
             target: &head.uri,
             headers: &head.headers,
-            leaves_out: headers::is_for_us,
+            leaves_out: if head.headers.contains_key(headers::EXPECTS) {
+                headers::is_pool
+            } else {
+                headers::is_for_us
+            },
             more,
+            waits: false,
         };
         let body = (!body.is_end_stream()).then_some(body);
+        if let Some(shared) = &self.multiplexed {
+            return shared.exchange(request, body).await.map_err(UpstreamError::from);
+        }
         let is_empty = body.is_none();
         let kept = self.take(now);
         let is_kept = kept.is_some();
@@ -134,9 +155,6 @@ impl Upstream {
             }
             Err(failed) => failed,
         };
-        Err(match failed {
-            Failed::Unsent(error) => UpstreamError::Unsent(error),
-            Failed::Broken(error) => UpstreamError::Broken(error),
-        })
+        Err(failed.into())
     }
 }

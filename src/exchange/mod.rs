@@ -6,6 +6,7 @@
 mod answer;
 mod framing;
 mod head;
+mod multiplexed;
 mod upgraded;
 mod upload;
 
@@ -22,6 +23,7 @@ use tokio_util::io::poll_read_buf;
 pub(crate) use self::answer::Answer;
 use self::framing::Framing;
 use self::head::Head;
+pub(crate) use self::multiplexed::Multiplexed;
 pub(crate) use self::upgraded::Upgraded;
 use self::upload::Upload;
 
@@ -45,6 +47,9 @@ pub(crate) enum ExchangeError {
     /// The answer is not HTTP/1.1 as it must be.
     #[error("the answer is malformed: {0}")]
     Malformed(&'static str),
+    /// The shared connection, or this request's stream on it.
+    #[error("HTTP/2")]
+    Http2(#[source] hyper::Error),
     /// The request's body broke off.
     #[error("the request's body broke off")]
     Body(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -70,6 +75,8 @@ pub(crate) struct Request<'a> {
     pub(crate) leaves_out: fn(&str) -> bool,
     /// Sent behind `headers`; names in lower case, values that are legal in a header.
     pub(crate) more: &'a [(&'static str, &'a [u8])],
+    /// The body is kept back until the other end asks for it with 100 (Continue).
+    pub(crate) waits: bool,
 }
 
 /// An answer whose head is whole.
@@ -161,6 +168,14 @@ impl Connection {
             if let Some(head) = head::read(&mut self.received)? {
                 let status = head.parts.status;
                 if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
+                    if status == StatusCode::CONTINUE {
+                        upload.go_on();
+                        if let Poll::Ready(Err(error @ ExchangeError::Body(_))) =
+                            upload.poll(&self.stream, cx)
+                        {
+                            return Poll::Ready(Err(error));
+                        }
+                    }
                     continue;
                 }
                 let framing = Framing::of(&head.parts, is_head)?;

@@ -55,6 +55,7 @@ where
         headers,
         leaves_out: |name| name == "x-left-out",
         more: &[("pool-user", b"alice")],
+        waits: false,
     };
     soon(connection.exchange(request, body)).await
 }

@@ -33,6 +33,8 @@ pub(super) struct Upload<B> {
     body: Option<B>,
     framing: Framing,
     any_sent: bool,
+    /// The body is not to be touched yet.
+    waits: bool,
 }
 
 impl<B> Upload<B> {
@@ -87,7 +89,13 @@ where
             body,
             framing,
             any_sent: false,
+            waits: request.waits,
         }
+    }
+
+    /// The other end wants the body.
+    pub(super) fn go_on(&mut self) {
+        self.waits = false;
     }
 
     /// Sends as much as there is and as the connection takes.
@@ -99,7 +107,9 @@ where
         loop {
             // Whatever of the body is here already goes out in the same write.
             while self.piece.is_empty() && self.waiting.len() - self.sent < COPIED {
-                let Some(body) = &mut self.body else { break };
+                let Some(body) = self.body.as_mut().filter(|_| !self.waits) else {
+                    break;
+                };
                 match Pin::new(body).poll_frame(cx) {
                     Poll::Ready(Some(Ok(frame))) => self.take(frame)?,
                     Poll::Ready(Some(Err(error))) => {

@@ -2,7 +2,6 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -11,33 +10,15 @@ use elastic_pool_engine::ids::{ClientId, UserId};
 use http_body::{Body, Frame, SizeHint};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
+use super::access::Line;
 use super::body::ForwardBody;
 use super::front::Front;
+use super::hygiene;
 use super::metrics::Outcome;
+use super::open::Open;
 use super::resident::Resident;
 use super::streams::Registered;
-use super::upstream::Upstream;
 use crate::exchange::{Answer, Connection, ExchangeError};
-
-/// One forward in flight, for the worker's count.
-pub(crate) struct Open(Arc<Upstream>);
-
-impl Open {
-    pub(crate) fn new(upstream: &Arc<Upstream>) -> Self {
-        upstream.open.fetch_add(1, Relaxed);
-        Self(Arc::clone(upstream))
-    }
-
-    pub(crate) fn upstream(&self) -> &Arc<Upstream> {
-        &self.0
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Relaxed);
-    }
-}
 
 /// What is due when an answer ends, however it ends.
 pub(crate) struct Finish {
@@ -49,6 +30,10 @@ pub(crate) struct Finish {
     /// L3: whom to report as quiet.
     pub(crate) quiet: Option<(UserId, ClientId)>,
     pub(crate) counted: bool,
+    /// The line of the access log, written when this is dropped.
+    pub(crate) entry: Option<Box<Line>>,
+    /// False when the request ends otherwise than with this answer, and its outcome is counted there.
+    pub(crate) speaks: bool,
 }
 
 impl Finish {
@@ -69,11 +54,13 @@ impl Finish {
             user.clock.add(took);
         }
         self.front.metrics.forward_seconds.observe(took.as_secs_f64());
-        self.front.metrics.ended(if failed {
-            Outcome::Broken
-        } else {
-            Outcome::Answered
-        });
+        if self.speaks {
+            self.front.metrics.ended(if failed {
+                Outcome::Broken
+            } else {
+                Outcome::Answered
+            });
+        }
     }
 
     /// The answer ended well: its connection serves again, where there is one that may.
@@ -90,6 +77,9 @@ impl Drop for Finish {
     fn drop(&mut self) {
         // A client that hung up is no failure of the worker.
         self.count(false);
+        if let Some(entry) = &mut self.entry {
+            entry.took(self.front.clock.now().saturating_sub(self.began));
+        }
         if let Some((user, client)) = self.quiet.take() {
             self.front.commander.quiet(&user, client);
         }
@@ -140,7 +130,15 @@ impl Relay {
         let Some(body) = &mut self.body else {
             return Poll::Ready(None);
         };
-        let polled = Pin::new(&mut **body).poll_frame(cx);
+        let mut polled = Pin::new(&mut **body).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &mut polled
+            && let Some(trailers) = frame.trailers_mut()
+        {
+            hygiene::strip_trailers(trailers);
+        }
+        if let (Poll::Ready(Some(Ok(frame))), Some(entry)) = (&polled, &mut self.finish.entry) {
+            entry.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+        }
         match &polled {
             Poll::Ready(None) => self.complete(),
             // With a known length the end is never asked for.

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderValue, StatusCode, request, response};
+use http::header::{CONTENT_TYPE, EXPECT};
+use http::{HeaderMap, HeaderValue, StatusCode, request, response};
 
 use super::body::{ForwardBody, Replay};
 use super::forwarded::{self, Forwarded};
@@ -17,6 +18,8 @@ use crate::exchange::{Connection, Failed, Reply, Request};
 
 /// A released request lets the next one start after this long, even when it is not answered yet.
 const PACE: Duration = Duration::from_millis(100);
+/// A body up to this size is sent without being asked for: it is kept, and sent again after a refusal (V8).
+const UNASKED: u64 = super::body::REPLAY_MAX as u64;
 
 /// What became of an attempt.
 #[allow(clippy::large_enum_variant, reason = "it is taken apart at once")]
@@ -70,14 +73,14 @@ impl<'a> Proof<'a> {
 
 /// Lines that are sent beyond the client's: whose request this is, and over which connection it came.
 struct Lines<'a> {
-    lines: [(&'static str, &'a [u8]); 8],
+    lines: [(&'static str, &'a [u8]); 9],
     count: usize,
 }
 
 impl<'a> Lines<'a> {
     fn of(upstream: &'a Upstream, asked: &Asked<'a>, proof: Option<&'a Proof<'a>>) -> Self {
         let mut lines = Self {
-            lines: [("pool-hop", upstream.hop.as_bytes()); 8],
+            lines: [("pool-hop", upstream.hop.as_bytes()); 9],
             count: 1,
         };
         lines.add("pool-client", asked.visitor.client_header.as_bytes());
@@ -94,6 +97,20 @@ impl<'a> Lines<'a> {
         lines
     }
 
+    /// Says when the body comes only once it is asked for; true when it does.
+    fn expect(&mut self, headers: &HeaderMap, body: &Replay) -> bool {
+        if headers.contains_key(EXPECT) {
+            // The agent passes on what the client itself expects, and takes out what stands here for the fence.
+            self.add("pool-expects", b"1");
+            return true;
+        }
+        let waits = body.length().is_none_or(|length| length > UNASKED);
+        if waits {
+            self.add("expect", b"100-continue");
+        }
+        waits
+    }
+
     fn add(&mut self, name: &'static str, value: &'a [u8]) {
         self.lines[self.count] = (name, value);
         self.count += 1;
@@ -108,13 +125,17 @@ pub(crate) async fn attempt(
     permit: Option<Permit>,
 ) -> Attempt {
     let proof = Proof::of(asked.who);
-    let lines = Lines::of(upstream, asked, proof.as_ref());
+    let mut lines = Lines::of(upstream, asked, proof.as_ref());
+    let waits = asked
+        .body
+        .is_some_and(|body| lines.expect(&asked.head.headers, body));
     let request = Request {
         method: &asked.head.method,
         target: &asked.head.uri,
         headers: &asked.head.headers,
         leaves_out: forwarded::is_ours,
         more: &lines.lines[..lines.count],
+        waits,
     };
     let (answer, reply) = match send(upstream, request, asked.body, now, permit).await {
         Ok(answered) => answered,
@@ -137,6 +158,9 @@ async fn send(
     now: Duration,
     mut permit: Option<Permit>,
 ) -> Result<(response::Parts, Reply<ForwardBody>), Attempt> {
+    if is_grpc(request.headers) {
+        return send_multiplexed(upstream, request, body).await;
+    }
     let mut idle = upstream.take_idle(now);
     loop {
         let is_fresh = idle.is_none();
@@ -170,6 +194,37 @@ async fn send(
             }
         }
     }
+}
+
+/// True for calls that live of trailers and of streams both ways.
+fn is_grpc(headers: &HeaderMap) -> bool {
+    headers
+        .get(CONTENT_TYPE)
+        .is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+}
+
+async fn send_multiplexed(
+    upstream: &Upstream,
+    request: Request<'_>,
+    body: Option<&Arc<Replay>>,
+) -> Result<(response::Parts, Reply<ForwardBody>), Attempt> {
+    let body = match body.map(Replay::attempt) {
+        None => None,
+        Some(Some(body)) => Some(body),
+        Some(None) => return Err(Attempt::NotReplayable),
+    };
+    upstream
+        .multiplexed
+        .exchange(request, body)
+        .await
+        .map_err(|failed| match failed {
+            Failed::Unsent(_) => Attempt::Unsent,
+            Failed::Broken(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::debug!(?upstream, error, "worker broke off");
+                Attempt::Broken
+            }
+        })
 }
 
 async fn exchange(

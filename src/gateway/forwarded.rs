@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use http::header::{FORWARDED, HOST, HeaderName};
+use http::header::{HOST, HeaderName};
 use http::{HeaderMap, HeaderValue};
 
 use super::hygiene::{Network, is_trusted, says_https};
@@ -17,7 +17,8 @@ static HTTPS: HeaderValue = HeaderValue::from_static("https");
 pub(crate) struct Peer {
     /// A proxy whose word is taken.
     pub(crate) is_trusted: bool,
-    text: HeaderValue,
+    /// Its address.
+    pub(crate) text: HeaderValue,
 }
 
 impl Peer {
@@ -44,26 +45,51 @@ pub(crate) fn is_ours(name: &str) -> bool {
     name.starts_with("x-forwarded-") && matches!(&name[12..], "for" | "proto" | "host")
 }
 
+/// Takes out what says where a request came from: what a stranger sent of it, and always what some servers take for the
+/// same because they read underscores as hyphens. The lines that this module writes stay: they are left out at the sending.
+pub(crate) fn strip(headers: &mut HeaderMap, trusted: bool) {
+    let says_origin = |name: &HeaderName| {
+        let text = name.as_str();
+        if !text.starts_with(['x', 'f']) {
+            return false;
+        }
+        let look_alike =
+            text.starts_with("x_forwarded") || text.starts_with("x-forwarded_") || text == "x_real_ip";
+        let of_strangers =
+            !trusted && (text.starts_with("x-forwarded-") || text == "forwarded" || text == "x-real-ip");
+        look_alike || of_strangers
+    };
+    if !headers.keys().any(says_origin) {
+        return;
+    }
+    let names: Vec<HeaderName> = headers.keys().filter(|name| says_origin(name)).cloned().collect();
+    for name in names {
+        headers.remove(name);
+    }
+}
+
 impl Forwarded {
-    /// `headers` hold the right Host; a stranger's Forwarded is taken out of them.
+    /// `headers` hold the right Host; what a stranger says of where he comes from is taken out of them.
     pub(crate) fn of(headers: &mut HeaderMap, peer: &Peer) -> Self {
+        strip(headers, peer.is_trusted);
         if !peer.is_trusted {
-            if headers.contains_key(FORWARDED) {
-                headers.remove(FORWARDED);
-            }
             return Self {
                 chain: peer.text.clone(),
                 proto: &HTTP,
                 host: headers.get(HOST).cloned(),
             };
         }
-        let before = headers.get(FOR).map(HeaderValue::as_bytes);
-        let chain = before
-            .map(|before| [before, b", ", peer.text.as_bytes()].concat())
-            .and_then(|chain| HeaderValue::from_maybe_shared(bytes::Bytes::from(chain)).ok());
+        // One line or several are one chain.
+        let mut chain = Vec::new();
+        for before in headers.get_all(FOR) {
+            chain.extend_from_slice(before.as_bytes());
+            chain.extend_from_slice(b", ");
+        }
+        chain.extend_from_slice(peer.text.as_bytes());
+        let chain = HeaderValue::from_maybe_shared(bytes::Bytes::from(chain));
         let host = headers.get(HOST_SAID).or_else(|| headers.get(HOST));
         Self {
-            chain: chain.unwrap_or_else(|| peer.text.clone()),
+            chain: chain.unwrap_or_else(|_| peer.text.clone()),
             proto: if says_https(headers) { &HTTPS } else { &HTTP },
             host: host.cloned(),
         }
@@ -103,7 +129,7 @@ mod tests {
             assert!(values.iter().all(|(name, _)| is_ours(name)));
             (
                 values.into_iter().map(|(_, value)| value).collect::<Vec<_>>(),
-                headers.contains_key(FORWARDED),
+                headers.contains_key("forwarded"),
             )
         };
         let own = ["10.0.0.1", "http", "shop.test"].map(str::to_owned).to_vec();
@@ -117,5 +143,43 @@ mod tests {
     #[test]
     fn other_lines_of_that_kind_pass() {
         assert!(!is_ours("x-forwarded-port") && !is_ours("x-forwarded-") && !is_ours("forwarded"));
+    }
+
+    use super::super::hygiene;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn nothing_that_only_gateways_say_passes_and_the_peer_is_always_told(
+            lines in proptest::collection::vec(("(pool[-_][a-z]{0,8}|x[-_]forwarded[-_](for|proto|host)|forwarded|connection|te|keep-alive|x-[a-z]{1,6}|host|cookie)", "[ -~]{0,24}"), 0..24),
+            trusted in any::<bool>(),
+        ) {
+            let mut head = http::Request::get("/a?b").body(()).unwrap().into_parts().0;
+            for (name, value) in &lines {
+                let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value)) else {
+                    continue;
+                };
+                head.headers.append(name, value);
+            }
+            hygiene::strip_pool(&mut head.headers);
+            hygiene::strip_hop_by_hop(&mut head.headers);
+            let network = if trusted { "10.0.0.0/8" } else { "192.168.0.0/16" };
+            let peer = Peer::new("10.0.0.1".parse().unwrap(), &[network.parse().unwrap()]);
+            let forwarded = Forwarded::of(&mut head.headers, &peer);
+            for name in head.headers.keys().map(HeaderName::as_str) {
+                prop_assert!(!name.starts_with("pool-") && !name.starts_with("pool_"), "{}", name);
+                prop_assert!(!["connection", "te", "keep-alive"].contains(&name), "{}", name);
+                prop_assert!(!name.starts_with("x_forwarded"), "{}", name);
+                prop_assert!(trusted || name != "forwarded");
+            }
+            let written: Vec<_> = forwarded.lines().collect();
+            let of = |name: &str| written.iter().find(|(written, _)| *written == name).map(|(_, value)| value.as_bytes());
+            let chain = of("x-forwarded-for").unwrap();
+            prop_assert!(chain.ends_with(b"10.0.0.1"));
+            if !trusted {
+                prop_assert_eq!(chain, b"10.0.0.1");
+                prop_assert_eq!(of("x-forwarded-proto"), Some(&b"http"[..]));
+            }
+        }
     }
 }

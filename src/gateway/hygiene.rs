@@ -2,12 +2,18 @@
 
 use std::net::IpAddr;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use http::header::{
-    CONNECTION, HOST, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING,
-    UPGRADE,
+    AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE,
+    COOKIE, EXPECT, HOST, HeaderName, MAX_FORWARDS, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SET_COOKIE, TE,
+    TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, Uri, Version, request};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version, request, response};
+
+use super::{forwarded, screen};
+use crate::credentials::{NoRandomness, random_bytes};
 
 pub(crate) const POOL_USER: HeaderName = HeaderName::from_static("pool-user");
 pub(crate) const POOL_GROUP: HeaderName = HeaderName::from_static("pool-group");
@@ -67,8 +73,12 @@ pub(crate) fn is_trusted(trusted: &[Network], peer: IpAddr) -> bool {
 /// True when a trusted proxy says that the client spoke https.
 pub(crate) fn says_https(headers: &HeaderMap) -> bool {
     headers
-        .get(X_FORWARDED_PROTO)
-        .is_some_and(|proto| proto.as_bytes().eq_ignore_ascii_case(b"https"))
+        .get_all(X_FORWARDED_PROTO)
+        .iter()
+        .next_back()
+        // Of several the last is the believed proxy's own word.
+        .and_then(|proto| proto.as_bytes().rsplit(|byte| *byte == b',').next())
+        .is_some_and(|proto| proto.trim_ascii().eq_ignore_ascii_case(b"https"))
 }
 
 /// True for a path that a worker's contract keeps for its agent, however it is written.
@@ -134,7 +144,6 @@ fn is_hop_by_hop(name: &HeaderName) -> bool {
             | "proxy-authenticate"
             | "proxy-authorization"
             | "te"
-            | "trailer"
             | "transfer-encoding"
             | "upgrade"
     )
@@ -156,7 +165,7 @@ pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) {
             .collect();
         for name in named {
             // A client must not make the gateway drop what it sets or needs itself.
-            if name != HOST && name != http::header::COOKIE && !name.as_str().starts_with("x-forwarded-") {
+            if name != HOST && name != COOKIE && !name.as_str().starts_with("x-forwarded-") {
                 headers.remove(name);
             }
         }
@@ -168,11 +177,48 @@ pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) {
         PROXY_AUTHENTICATE,
         PROXY_AUTHORIZATION,
         TE,
-        TRAILER,
         TRANSFER_ENCODING,
         UPGRADE,
     ] {
         headers.remove(name);
+    }
+}
+
+/// True when the client takes trailers after an answer.
+pub(crate) fn wants_trailers(headers: &HeaderMap) -> bool {
+    headers
+        .get_all(TE)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .any(|coding| coding.trim().eq_ignore_ascii_case("trailers"))
+}
+
+/// Says so to the next hop.
+pub(crate) fn set_trailers(headers: &mut HeaderMap) {
+    headers.insert(TE, HeaderValue::from_static("trailers"));
+}
+
+/// Trailers may say no more than headers may, and nothing of what has been decided by the headers (RFC 9110, 6.5.1).
+pub(crate) fn strip_trailers(trailers: &mut HeaderMap) {
+    strip_pool(trailers);
+    strip_hop_by_hop(trailers);
+    forwarded::strip(trailers, false);
+    for name in [
+        HOST,
+        COOKIE,
+        SET_COOKIE,
+        AUTHORIZATION,
+        CONTENT_LENGTH,
+        CONTENT_TYPE,
+        CONTENT_ENCODING,
+        CONTENT_RANGE,
+        CACHE_CONTROL,
+        EXPECT,
+        MAX_FORWARDS,
+        TRAILER,
+    ] {
+        trailers.remove(name);
     }
 }
 
@@ -202,12 +248,35 @@ pub(crate) fn set_websocket(headers: &mut HeaderMap) {
     headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
 }
 
+const SEC_WEBSOCKET_KEY: HeaderName = HeaderName::from_static("sec-websocket-key");
+const SEC_WEBSOCKET_ACCEPT: HeaderName = HeaderName::from_static("sec-websocket-accept");
+const SEC_WEBSOCKET_VERSION: HeaderName = HeaderName::from_static("sec-websocket-version");
+
+/// Makes an HTTP/1.1 handshake of the CONNECT that begins a WebSocket on HTTP/2, which has no key (RFC 8441, 5).
+pub(crate) fn to_http1_websocket(head: &mut request::Parts) -> Result<(), NoRandomness> {
+    let key = STANDARD.encode(random_bytes::<16>()?);
+    head.method = Method::GET;
+    if let Ok(key) = HeaderValue::from_str(&key) {
+        head.headers.insert(SEC_WEBSOCKET_KEY, key);
+    }
+    head.headers
+        .entry(SEC_WEBSOCKET_VERSION)
+        .or_insert(HeaderValue::from_static("13"));
+    Ok(())
+}
+
+/// Makes of an HTTP/1.1 worker's 101 the answer that HTTP/2 wants.
+pub(crate) fn to_h2_websocket(head: &mut response::Parts) {
+    head.status = StatusCode::OK;
+    head.version = Version::HTTP_2;
+    for name in [SEC_WEBSOCKET_ACCEPT, CONTENT_LENGTH] {
+        head.headers.remove(name);
+    }
+}
+
 /// Turns a client's head into one for a worker: origin form, Host.
 pub(crate) fn to_upstream(head: &mut request::Parts) {
-    if !head.headers.contains_key(HOST)
-        && let Some(authority) = head.uri.authority()
-        && let Ok(host) = HeaderValue::from_str(authority.as_str())
-    {
+    if let Some(host) = screen::host(&head.uri) {
         head.headers.insert(HOST, host);
     }
     if head.uri.authority().is_some() {
@@ -294,5 +363,21 @@ mod tests {
         strip_hop_by_hop(&mut headers);
         let left: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
         assert_eq!(left, ["host", "cookie"]);
+    }
+
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_reserved_path_stays_reserved_in_every_encoding(path in "/{1,2}(\\./)?[_%5fF]{1,3}[pP%70]{1,3}ool(/[a-z]{0,4})?") {
+            // However it is decoded, once or twice, what an app would take for the contract is refused.
+            let once = percent_encoding::percent_decode_str(&path).decode_utf8_lossy().into_owned();
+            let twice = percent_encoding::percent_decode_str(&once).decode_utf8_lossy().into_owned();
+            for text in [&path, &once, &twice] {
+                if text.trim_start_matches(['/', '.']).to_ascii_lowercase().starts_with("_pool/") {
+                    prop_assert!(is_reserved(&path), "{}", path);
+                }
+            }
+        }
     }
 }

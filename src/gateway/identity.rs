@@ -25,6 +25,8 @@ pub(crate) struct Visitor {
     pub(crate) reception: Option<Birth>,
     /// The answer carries a new cookie for what stands here.
     pub(crate) set_cookie: bool,
+    /// Told apart by a header or a token: a client of the same name comes again without a cookie.
+    pub(crate) named: bool,
     /// The commander said that nobody owns him: his reception it is (L6).
     pub(crate) unowned: bool,
 }
@@ -47,6 +49,23 @@ impl Visitor {
             epoch: *epoch,
             reception: *reception,
             set_cookie: false,
+            named: false,
+            unowned: false,
+        }
+    }
+
+    /// Somebody who is told apart by what he sends instead of a cookie.
+    pub(crate) fn named(client: ClientId) -> Self {
+        let text = client.to_string();
+        Self {
+            client,
+            client_header: HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("")),
+            group: Arc::from(""),
+            user: None,
+            epoch: Epoch::PROVISIONAL,
+            reception: None,
+            set_cookie: false,
+            named: true,
             unowned: false,
         }
     }
@@ -62,6 +81,7 @@ impl Visitor {
             epoch: Epoch::PROVISIONAL,
             reception: None,
             set_cookie: true,
+            named: false,
             unowned: false,
         })
     }
@@ -77,6 +97,7 @@ impl Visitor {
             epoch: Epoch::PROVISIONAL,
             reception: group.and_then(Group::entrance),
             set_cookie: false,
+            named: false,
             unowned: false,
         }
     }
@@ -144,7 +165,7 @@ pub(crate) enum Way {
 
 /// Chooses a way by P1, P7, L4 and L6. A guest's reception is filled in.
 pub(crate) fn choose(table: &Table, visitor: &mut Visitor, commander_is_up: bool) -> Way {
-    if !visitor.set_cookie
+    if (!visitor.set_cookie || visitor.named)
         && let Some(resident) = table.bound(&visitor.client)
     {
         return owned(table, resident.owner());
@@ -196,6 +217,9 @@ fn guest(table: &Table, topology: &Topology, visitor: &mut Visitor) -> Way {
     let Some(group) = topology.group(&visitor.group) else {
         return Way::Nobody;
     };
+    if group.session && visitor.named {
+        return named_session(table, topology, group, visitor);
+    }
     if let Some(reception) = visitor.reception.and_then(|birth| topology.workers.get(&birth)) {
         if !group.session || visitor.set_cookie {
             return Way::Forward(Arc::clone(reception), Who::Guest);
@@ -222,4 +246,19 @@ fn guest(table: &Table, topology: &Topology, visitor: &mut Visitor) -> Way {
     visitor.reception = Some(upstream.birth);
     visitor.set_cookie = true;
     Way::Forward(Arc::clone(upstream), Who::Guest)
+}
+
+/// P7 for somebody who comes again without a cookie: a user under his own id from the first request on.
+fn named_session(table: &Table, topology: &Topology, group: &Group, visitor: &Visitor) -> Way {
+    let Ok(user) = UserId::new(&visitor.client.to_string()) else {
+        return Way::Nobody;
+    };
+    if let Some(owner) = table.owner(&user) {
+        return owned(table, owner);
+    }
+    let entrance = group.entrance().and_then(|birth| topology.workers.get(&birth));
+    match entrance.filter(|upstream| upstream.is_routable()) {
+        Some(upstream) => Way::Forward(Arc::clone(upstream), Who::Unowned(user)),
+        None => Way::Nobody,
+    }
 }

@@ -9,10 +9,11 @@ use elastic_pool_engine::ids::Birth;
 use http::HeaderValue;
 use parking_lot::Mutex;
 
+use super::body::ForwardBody;
 use super::clock::WorkerClock;
 use crate::channel::proto::Worker;
 use crate::credentials::Key;
-use crate::exchange::Connection;
+use crate::exchange::{Connection, Multiplexed};
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 /// An idle connection older than this is not used again: well below what an agent keeps one open.
@@ -44,6 +45,8 @@ pub(crate) struct Upstream {
     admits: AtomicBool,
     /// Last used at the end, so that the surplus of a burst ages out.
     idle: Mutex<Vec<Idle>>,
+    /// For gRPC.
+    pub(crate) multiplexed: Multiplexed<ForwardBody>,
 }
 
 /// A connection could not be made.
@@ -78,6 +81,7 @@ impl Upstream {
             routable: AtomicBool::new(worker.routable),
             admits: AtomicBool::new(worker.admits),
             idle: Mutex::default(),
+            multiplexed: Multiplexed::new(worker.address.parse().ok()?),
         })
     }
 
