@@ -101,28 +101,45 @@ impl Why {
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::WithinMargin(ledger) => write!(f, "C2: {ledger}: nobody goes"),
-            Self::Stale(name) => write!(f, "E5: {name} is stale: nobody goes"),
+            Self::WithinMargin(ledger) => {
+                write!(f, "C2: {ledger}: H is not above the margin, so nobody goes")
+            }
+            Self::Stale(name) => write!(f, "E5: {name} is stale, its load unknown, so nobody goes"),
             Self::WarmingUp(n) => {
                 write!(
                     f,
-                    "E5: {n} workers have not filled a smoothing window: nobody goes"
+                    "E5: {} not filled a smoothing window, so nobody goes",
+                    if *n == 1 {
+                        "1 worker has".to_owned()
+                    } else {
+                        format!("{n} workers have")
+                    }
                 )
             }
             Self::SpawnNotNeeded(ledger, name) => {
-                write!(f, "C2: {ledger}: the spawn of {name} is not needed any more")
+                write!(
+                    f,
+                    "C2: {ledger}: the spawn of {name} is not needed any more and is cancelled"
+                )
             }
-            Self::SpawnInFlight(name) => write!(f, "C2: {name} is on its way"),
-            Self::MinWorkers { workers, min } => write!(f, "C2: {workers} workers, min is {min}"),
-            Self::DrainRunning(name) => write!(f, "C2: {name} is being drained"),
-            Self::NoVictim => f.write_str("C7: nobody but the reception can be emptied now"),
+            Self::SpawnInFlight(name) => write!(f, "C2: {name} is on its way and needed, so nobody goes"),
+            Self::MinWorkers { workers, min } => {
+                write!(f, "C2: {workers} take users and min is {min}, so nobody goes")
+            }
+            Self::DrainRunning(name) => write!(f, "C2: {name} is being drained, and one goes at a time"),
+            Self::NoVictim => {
+                f.write_str("C7: nobody beside the reception can be emptied now, so nobody goes")
+            }
             Self::LeastOccupied(ledger, name, occupancy) => {
-                write!(f, "C2: {ledger}: {name} at {occupancy} is the least occupied")
+                write!(
+                    f,
+                    "C2: {ledger}: H is above the margin, so {name} goes, at {occupancy} the least occupied beside the reception"
+                )
             }
             Self::WouldGrowAgain(name, occupancy) => {
                 write!(
                     f,
-                    "C2: without {name} at {occupancy} the group could not place well"
+                    "C2: without {name}, the least occupied at {occupancy}, the group could not place well and would grow again, so nobody goes"
                 )
             }
             Self::AboveMax {
@@ -131,10 +148,13 @@ impl fmt::Display for Why {
                 occupancy,
             } => write!(
                 f,
-                "C8: {staying} workers are more than max; {name} at {occupancy} goes"
+                "C8: {staying} workers are more than max, so {name} goes, at {occupancy} the least occupied beside the reception"
             ),
             Self::WouldOverflow(name) => {
-                write!(f, "C8: without {name} a worker would be at more than 1.0")
+                write!(
+                    f,
+                    "C8: without {name} a worker would be at more than 1.0, so nobody goes though there are more than max"
+                )
             }
         }
     }
@@ -154,20 +174,24 @@ pub fn compaction(group: &Group, policy: &Policy, now: Duration) -> Compaction {
     }
 }
 
-/// More workers stay than `max` and the surge of those about to be replaced allow (C8).
-pub fn is_above_max(group: &Group, policy: &Policy, now: Duration) -> bool {
-    let staying = group.placeable_count() + group.in_flight_count(policy.spawn_timeout, now);
+/// Workers that stay: routable and not draining, or on their way.
+pub fn staying(group: &Group, policy: &Policy, now: Duration) -> usize {
+    group.placeable_count() + group.in_flight_count(policy.spawn_timeout, now)
+}
+
+/// More than `max` and the surge of those about to be replaced allow (C8).
+pub fn is_too_many(group: &Group, policy: &Policy, staying: usize) -> bool {
     let surge = policy.max_surge.min(group.outdated_count());
     policy.max.is_some_and(|max| staying > max.saturating_add(surge))
 }
 
 fn decide(group: &Group, policy: &Policy, ledger: &Ledger, now: Duration) -> Result<(Step, Why), Why> {
-    let above_max = is_above_max(group, policy, now);
+    let staying = staying(group, policy, now);
+    let above_max = is_too_many(group, policy, staying);
     if !above_max && !ledger.is_above_margin() {
         return Err(Why::WithinMargin(*ledger));
     }
     known(group)?;
-    let staying = ledger.workers + group.in_flight_count(policy.spawn_timeout, now);
     if let Some(spawn) = group.in_flight(policy.spawn_timeout, now).next_back() {
         let name = Arc::clone(&spawn.name);
         let unneeded = above_max || (staying > policy.min && capacity::has_room(group, policy, now).is_ok());
@@ -277,10 +301,95 @@ impl Survivors {
     }
 }
 
+/// Where the next user of `drained` goes (C6): what [`Survivors::take`] would say first, without a look at every worker.
+pub fn target(
+    group: &Group,
+    policy: &Policy,
+    drained: Birth,
+    added: &BTreeMap<Birth, Share>,
+) -> Option<Birth> {
+    let stays = |worker: &&WorkerView| worker.birth != drained;
+    let reception = group.placeable().find(stays)?;
+    let any_known = group.fresh().any(|worker| stays(&worker));
+    let known = |worker: &&WorkerView| worker.is_placeable() && worker.stale != any_known;
+    let untouched = |worker: &&WorkerView| {
+        stays(worker) && worker.birth != reception.birth && !added.contains_key(&worker.birth)
+    };
+    // Of those whose figures are the measured ones, only the least occupied can be the one.
+    let measured = if any_known {
+        group.fresh().find(untouched)
+    } else {
+        group.unknown().find(untouched)
+    };
+    let touched = added.keys().filter_map(|birth| group.get(*birth)).filter(stays);
+    let load = |worker: &WorkerView| worker.occupancy + added.get(&worker.birth).copied().unwrap_or_default();
+    measured
+        .into_iter()
+        .chain(touched)
+        .chain([reception])
+        .filter(known)
+        .min_by_key(|worker| {
+            let is_full = load(worker) >= policy.threshold(worker.birth == reception.birth);
+            (is_full, load(worker), worker.birth)
+        })
+        .map(|worker| worker.birth)
+}
+
 /// The order in which users leave: the idle first, then the busy, each in the order given (C6).
 pub fn move_order<U>(users: impl IntoIterator<Item = (U, usize)>) -> Vec<U> {
     let (idle, busy): (Vec<_>, Vec<_>) = users
         .into_iter()
         .partition(|(_, open_requests)| *open_requests == 0);
     idle.into_iter().chain(busy).map(|(user, _)| user).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Survivors, target};
+    use crate::group::{Group, WorkerState, WorkerView};
+    use crate::ids::Birth;
+    use crate::share::Share;
+    use crate::thresholds::Policy;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn workers() -> impl Strategy<Value = Group> {
+        let worker = (0u32..=20, 0u8..8, any::<bool>());
+        prop::collection::vec(worker, 0..8).prop_map(|workers| {
+            let view = |((load, state, stale), birth): (_, u64)| WorkerView {
+                occupancy: Share::from_percent(load * 5),
+                state: match state {
+                    0 => WorkerState::Nascent {
+                        since: std::time::Duration::ZERO,
+                    },
+                    1 => WorkerState::Retiring { must_go: false },
+                    _ => WorkerState::Routable,
+                },
+                stale: stale && state % 2 == 0,
+                ..WorkerView::new(Birth(birth), "w")
+            };
+            workers.into_iter().zip(1..).map(view).collect()
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+        #[test]
+        fn a_target_is_that_of_a_look_at_everybody(
+            group in workers(),
+            drained in 0u64..9,
+            users in 0usize..30,
+            share in 0u32..20,
+        ) {
+            let (policy, share, drained) = (Policy::default(), Share::from_percent(share), Birth(drained));
+            let mut added = BTreeMap::new();
+            for _ in 0..users {
+                let expected = Survivors::without(&group, &policy, drained, &added).take(share);
+                prop_assert_eq!(target(&group, &policy, drained, &added), expected, "{:?}", added);
+                let Some(birth) = expected else { break };
+                *added.entry(birth).or_default() += share;
+            }
+        }
+    }
 }

@@ -32,6 +32,7 @@ use std::time::Duration;
 use elastic_pool_engine::ids::{Birth, Epoch, Term, UserId};
 
 pub use actor::{CommanderHandle, start};
+pub(crate) use group::policy;
 pub use view::{MonitorGroup, MonitorState, MonitorWorker};
 
 use crate::channel::proto::{Ownership, agent_command};
