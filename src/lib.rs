@@ -14,6 +14,7 @@ pub mod load;
 pub mod metrics;
 pub mod monitor;
 pub mod operator;
+mod patience;
 pub mod simulate;
 pub mod telemetry;
 pub mod vehicle;

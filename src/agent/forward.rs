@@ -25,6 +25,7 @@ use super::transfer;
 use super::upstream::UpstreamError;
 use crate::channel::proto::{ClientLeft, UserBorn, agent_message};
 use crate::exchange::{ExchangeError, Reply, Upgraded};
+use crate::patience::{Patience, patrol};
 use crate::wire::{Framing, Wire};
 
 /// How long a user's request waits while the app's instance is being compared (the gateway's hold is longer).
@@ -69,7 +70,9 @@ async fn connection(shared: Arc<Shared>, stream: TcpStream, stop: CancellationTo
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
-        .timer(TokioTimer::new())
+        .timer(Patience)
+        // The gateway says it where the app does not.
+        .auto_date_header(false)
         .header_read_timeout(HEAD)
         .max_buf_size(64 << 10);
     builder
@@ -89,11 +92,18 @@ async fn connection(shared: Arc<Shared>, stream: TcpStream, stop: CancellationTo
     });
     let serving = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     tokio::pin!(serving);
-    tokio::select! {
-        // A broken connection is the gateway's to notice.
-        _ = &mut serving => {}
-        () = watch.silent(HEAD) => {}
-        () = stop.cancelled() => {}
+    let mut patrol = patrol(HEAD);
+    let silent = watch.silent(HEAD);
+    tokio::pin!(silent);
+    loop {
+        tokio::select! {
+            biased;
+            // A broken connection is the gateway's to notice.
+            _ = &mut serving => return,
+            _ = patrol.tick() => {}
+            () = &mut silent => return,
+            () = stop.cancelled() => return,
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use tokio_util::task::TaskTracker;
 use super::forwarded::Peer;
 use super::front::Front;
 use super::serve::serve;
+use crate::patience::{Patience, patrol};
 use crate::wire::Wire;
 
 /// Bytes of a request's head; more is answered with 431.
@@ -68,7 +69,7 @@ fn builder(head_timeout: Duration) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
-        .timer(TokioTimer::new())
+        .timer(Patience)
         .header_read_timeout(head_timeout)
         .max_buf_size(HEAD_BYTES)
         .max_headers(HEADERS_MAX);
@@ -106,16 +107,23 @@ async fn connection(
     });
     let mut connection =
         std::pin::pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = watch.silent(counted.limits.head_timeout) => {
-            watch.gave_up();
-            counted.metrics.connections_failed.inc();
-            Ok(())
-        }
-        () = finish.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+    let head_timeout = counted.limits.head_timeout;
+    let (mut patrol, mut finishes) = (patrol(head_timeout), false);
+    let mut silent = std::pin::pin!(watch.silent(head_timeout));
+    let ended = loop {
+        tokio::select! {
+            biased;
+            ended = connection.as_mut() => break ended,
+            _ = patrol.tick() => {}
+            () = silent.as_mut(), if !finishes => {
+                watch.gave_up();
+                counted.metrics.connections_failed.inc();
+                break Ok(());
+            }
+            () = finish.cancelled(), if !finishes => {
+                connection.as_mut().graceful_shutdown();
+                finishes = true;
+            }
         }
     };
     if let Err(error) = ended {

@@ -64,13 +64,6 @@ impl<K: Eq + Hash, V> Sharded<K, V> {
         shard.write().insert(key, value)
     }
 
-    pub(crate) fn remove<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<V>
-    where
-        K: Borrow<Q>,
-    {
-        self.shard(key).write().remove(key)
-    }
-
     /// Visits everything, one shard at a time.
     pub(crate) fn each(&self, mut see: impl FnMut(&K, &V)) {
         for shard in &self.shards {
