@@ -35,6 +35,7 @@ pub(crate) enum Framing {
 }
 
 #[derive(Default)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 struct State {
     /// Raw bytes since the last request's head and the last write.
     recent: Vec<u8>,

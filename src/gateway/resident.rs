@@ -33,13 +33,11 @@ enum Clients {
 
 impl Clients {
     fn new(mut clients: Vec<ClientId>) -> Self {
-        match clients[..] {
-            [one] => Self::One(one),
-            _ => {
-                clients.shrink_to_fit();
-                Self::Others(clients)
-            }
+        if let [one] = clients[..] {
+            return Self::One(one);
         }
+        clients.shrink_to_fit();
+        Self::Others(clients)
     }
 
     fn all(&self) -> &[ClientId] {
