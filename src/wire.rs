@@ -35,6 +35,7 @@ pub(crate) enum Framing {
 }
 
 #[derive(Default)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 struct State {
     /// Raw bytes since the last request's head and the last write.
     recent: Vec<u8>,
@@ -138,7 +139,10 @@ fn chunked(raw: &[u8], method: &str) -> Framing {
     {
         return Framing::Unseen;
     }
-    for line in raw.split(|byte| *byte == b'\n') {
+    for line in raw.split_inclusive(|byte| *byte == b'\n') {
+        let Some(line) = line.strip_suffix(b"\n") else {
+            break;
+        };
         match line.strip_suffix(b"\r").unwrap_or(line) {
             [] => return Framing::Chunked,
             line if names_length(line) => return Framing::Ambiguous,

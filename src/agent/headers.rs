@@ -256,7 +256,8 @@ pub(crate) fn is_contract_path(path: &str) -> bool {
     }
     let mut segments: Vec<&str> = Vec::new();
     for segment in text.split(['/', '\\']) {
-        match segment {
+        // A path parameter (`;x`) is no part of the name, of a dot segment neither.
+        match segment.split(';').next().unwrap_or_default() {
             "" | "." => {}
             ".." => {
                 segments.pop();
@@ -264,12 +265,9 @@ pub(crate) fn is_contract_path(path: &str) -> bool {
             other => segments.push(other),
         }
     }
-    segments.first().is_some_and(|first| {
-        first
-            .split(';')
-            .next()
-            .is_some_and(|s| s.eq_ignore_ascii_case("_pool"))
-    })
+    segments
+        .first()
+        .is_some_and(|first| first.eq_ignore_ascii_case("_pool"))
 }
 
 #[cfg(test)]
@@ -285,6 +283,7 @@ mod tests {
     #[case("/a/../_pool/v1", true)]
     #[case("/./_POOL/v1", true)]
     #[case("/_pool;x=1/v1", true)]
+    #[case("/a/..;x/_pool/v1", true)]
     #[case("/_pool", true)]
     #[case("/_pools", false)]
     #[case("/a/_pool/v1", false)]

@@ -270,8 +270,8 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_stands_beside_our_cookie_keeps_every_byte(
-            before in proptest::collection::vec("[!#-+\\--:<-~]{0,12}(=[ -:<-~]{0,20})?", 0..6),
-            after in proptest::collection::vec("[!#-+\\--:<-~]{0,12}(=[ -:<-~]{0,20})?", 0..6),
+            before in proptest::collection::vec("[!#-+\\--:<-~]{1,12}(=[ -:<-~]{0,20})?", 0..6),
+            after in proptest::collection::vec("[!#-+\\--:<-~]{1,12}(=[ -:<-~]{0,20})?", 0..6),
         ) {
             let names = Names::new("pool-affinity", false);
             let others: Vec<&str> = before.iter().chain(&after).map(String::as_str).collect();

@@ -125,6 +125,7 @@ fn visitor(
     }
 }
 
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 struct Journey {
     front: Arc<Front>,
     head: request::Parts,

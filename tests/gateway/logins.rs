@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use elastic_pool::channel::proto::found::Verdict;
 use elastic_pool::channel::proto::gateway_command::Command;
 use elastic_pool::channel::proto::gateway_message::Message;
 use elastic_pool::channel::proto::{Ownership, Placed};
@@ -13,7 +14,9 @@ use tokio::sync::{Semaphore, mpsc};
 
 use crate::backend::{Backend, Recorded, text};
 use crate::commander::{delta, owned};
-use crate::stage::{Front, Stage, app, eventually, held, hold, login_answer, place, placed, route};
+use crate::stage::{
+    Front, Stage, app, eventually, found, held, hold, login_answer, look_up, place, placed, route,
+};
 
 fn quiet(message: &Message) -> Option<String> {
     match message {
@@ -286,7 +289,13 @@ async fn a_session_that_expires_at_the_moment_of_a_move_is_a_guest_s_and_is_not_
         user: "alice".to_owned(),
         ..Ownership::default()
     };
-    let _ = client;
     stage.commander.send(route(20, gone)).await;
+    // Her cookie says that she was born after this gateway's table, so the commander is asked whether she is gone (L6).
+    let asked = stage.commander.receive(look_up).await;
+    assert_eq!((asked.user.as_str(), asked.client), ("alice", client));
+    stage
+        .commander
+        .send(found(asked.request, Verdict::Gone, None))
+        .await;
     assert_eq!(waiting.await.unwrap().status, StatusCode::OK);
 }

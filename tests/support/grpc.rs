@@ -48,7 +48,7 @@ impl Echo {
                     echo.calls
                         .lock()
                         .push((head.version, head.uri.to_string(), head.headers));
-                    let pieces = BodyStream::new(body).filter_map(async |frame| {
+                    let pieces = BodyStream::new(body).filter_map(|frame| async move {
                         let data = frame.ok()?.into_data().ok()?;
                         Some(Ok::<_, Infallible>(Frame::data(data)))
                     });
