@@ -611,6 +611,22 @@ fn a_worker_without_fresh_reports_is_never_compacted() {
 }
 
 #[test]
+fn changed_limits_and_a_raised_floor_hold_without_another_report() {
+    let mut world = World::serving();
+    world.reports(&[0.2]);
+    world.reports(&[0.2]);
+    assert_eq!(world.orders.views[&group()].occupied_points, 20);
+    let changed = GroupSpec {
+        cpu_capacity: 0.5,
+        min: 3,
+        ..spec()
+    };
+    world.fact(Fact::Group(Box::new(changed)));
+    assert_eq!(world.orders.views[&group()].occupied_points, 40);
+    assert_eq!(world.orders.desired[&group()].spawn.len(), 2);
+}
+
+#[test]
 fn impossible_readings_are_shown_and_never_become_numbers() {
     let mut world = World::serving();
     for bad in [f64::NAN, -1.0, f64::INFINITY, 1e300] {
