@@ -4,18 +4,7 @@ use rstest::rstest;
 
 use super::{Args, Output, run, within};
 
-const GROUP: &str = "
-apiVersion: elasticpool.dev/v1alpha1
-kind: PoolGroup
-metadata: {name: shop-blue}
-spec:
-  pool: shop
-  template:
-    spec:
-      containers:
-      - name: app
-        ports: [{containerPort: 8080}]
-";
+const GROUP: &str = include_str!("../tests/traces/group.yaml");
 const TRACE: &str = "time,logins,mean_stay_seconds,cost_percent
 08:00,40,900,2
 08:30,300,900,2
@@ -113,7 +102,7 @@ fn bad_input_names_file_line_and_what_would_be_right(
 
 #[test]
 fn a_line_of_ten_megabytes_is_refused() {
-    let error = answer(&[b'9'; 12 << 20], GROUP, |_| {}).unwrap_err();
+    let error = answer(&b"9".repeat(12 << 20), GROUP, |_| {}).unwrap_err();
     assert!(
         error.starts_with("day.csv:1: the line is longer than 200 bytes"),
         "{error}"
@@ -130,7 +119,7 @@ fn a_group_out_of_bounds_is_refused_by_field() {
 
 #[test]
 fn one_of_several_groups_is_chosen_by_name() {
-    let two = format!("{GROUP}---{}", GROUP.replace("shop-blue", "shop-green"));
+    let two = format!("{GROUP}---\n{}", GROUP.replace("shop-blue", "shop-green"));
     let choose = |name: Option<&str>| {
         answer(TRACE.as_bytes(), &two, |args| args.name = name.map(str::to_owned)).map(|_| ())
     };

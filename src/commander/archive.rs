@@ -8,6 +8,7 @@ use elastic_pool_engine::window::Row;
 
 use super::Commander;
 use crate::channel::proto;
+use crate::vehicle::ObjectKey;
 
 impl Commander {
     /// Takes one report (M2, M3, M4) and has its group decided anew (G1, C2).
@@ -49,6 +50,21 @@ impl Commander {
             self.told_to_stop(birth);
         }
         self.refresh(birth);
+    }
+
+    /// Applies changed limits and thresholds to the rows that are there (E1, E2): they do not wait for the next report.
+    pub(super) fn read_again(&mut self, key: &ObjectKey) {
+        let Some(group) = self.groups.get(key) else {
+            return;
+        };
+        let (rows, limits) = (group.policy.smoothing_rows, group.policy.limits);
+        let births: Vec<Birth> = group.engine.workers().map(|view| view.birth).collect();
+        for birth in births {
+            if let Some(worker) = self.workers.get_mut(&birth) {
+                worker.reading = Reading::of(&worker.window, rows, &limits);
+            }
+            self.refresh(birth);
+        }
     }
 
     /// Writes what is known of a worker into its group's index.

@@ -42,12 +42,16 @@ impl Commander {
                     group.spawns.clear();
                     group.failure = None;
                 }
-                group.policy = policy(
+                let policy = policy(
                     &spec,
                     spec.live_moves && group.policy.moves == elastic_pool_engine::MoveMode::Live,
                 );
+                let changed = std::mem::replace(&mut group.policy, policy) != group.policy;
                 group.spec = spec;
                 group.gone = false;
+                if changed {
+                    self.read_again(&key);
+                }
             }
             None => {
                 self.groups.insert(key.clone(), GroupState::new(spec));

@@ -18,6 +18,8 @@ use crate::credentials::Key;
 use crate::metrics::Metrics;
 use crate::vehicle::{Fact, GroupSpec, Mode, ObjectKey, Orders, PoolKeys, WorkerFact};
 
+mod recovery;
+
 fn pool() -> ObjectKey {
     ObjectKey {
         namespace: "test".into(),
@@ -156,6 +158,10 @@ impl World {
     }
 
     fn gateway(&mut self) -> usize {
+        self.gateway_that_knows(Vec::new())
+    }
+
+    fn gateway_that_knows(&mut self, users: Vec<crate::channel::proto::Ownership>) -> usize {
         let connection = self.connection();
         let (sender, commands) = mpsc::channel(4096);
         let name = format!("gateway-{}", connection.0);
@@ -171,6 +177,7 @@ impl World {
             incarnation: name,
             pool: "shop".into(),
             namespace: "test".into(),
+            users,
             ..GatewayHello::default()
         };
         self.gateways.push(FakeGateway {
@@ -601,6 +608,22 @@ fn a_worker_without_fresh_reports_is_never_compacted() {
         .find(|condition| condition.kind == "ReportsFresh");
     assert_eq!(fresh.unwrap().reason, "Stale");
     drop(deaf);
+}
+
+#[test]
+fn changed_limits_and_a_raised_floor_hold_without_another_report() {
+    let mut world = World::serving();
+    world.reports(&[0.2]);
+    world.reports(&[0.2]);
+    assert_eq!(world.orders.views[&group()].occupied_points, 20);
+    let changed = GroupSpec {
+        cpu_capacity: 0.5,
+        min: 3,
+        ..spec()
+    };
+    world.fact(Fact::Group(Box::new(changed)));
+    assert_eq!(world.orders.views[&group()].occupied_points, 40);
+    assert_eq!(world.orders.desired[&group()].spawn.len(), 2);
 }
 
 #[test]
