@@ -1,7 +1,7 @@
 //! Who goes, and what his going leaves behind (C1-C8).
 
 use elastic_pool_engine::capacity::{SpawnHistory, growth, has_room};
-use elastic_pool_engine::compaction::{Step, Survivors, compaction, move_order};
+use elastic_pool_engine::compaction::{Step, Survivors, compaction, move_order, target};
 use elastic_pool_engine::ledger::{Ledger, Transit};
 use elastic_pool_engine::{Action, Birth, Group, Policy, Share, WorkerView};
 use proptest::prelude::*;
@@ -207,14 +207,17 @@ proptest! {
     fn c6_users_go_one_by_one_to_the_lowest_below_its_own_threshold(
         workers in any_workers(10),
         policy in policy(),
-        added in prop::collection::vec(load(), 10),
+        added in prop::collection::vec(load(), 0..10),
         users in 1usize..40,
     ) {
         let group: Group = workers.iter().cloned().collect();
         let Some(drained) = workers.iter().rev().find(|worker| worker.is_placeable()) else { return Ok(()) };
         let drained = WorkerView { users, ..drained.clone() };
-        let extra: BTreeMap<Birth, Share> = workers.iter().map(|w| w.birth).zip(added).collect();
-        let with_extra = |w: &WorkerView| WorkerView { transit: extra[&w.birth], ..w.clone() };
+        let mut extra: BTreeMap<Birth, Share> = workers.iter().map(|w| w.birth).zip(added).collect();
+        let with_extra = |w: &WorkerView| WorkerView {
+            transit: extra.get(&w.birth).copied().unwrap_or_default(),
+            ..w.clone()
+        };
         let any_known = workers.iter().any(|w| w.is_placeable() && !w.stale && w.birth != drained.birth);
         // The reception keeps its role though nothing is known of it; unknown ones take nobody while another is known.
         let plain: Vec<WorkerView> = workers.iter().map(with_extra).collect();
@@ -233,7 +236,11 @@ proptest! {
                 *load += drained.share_per_user();
                 *birth
             });
+            prop_assert_eq!(target(&group, &policy, drained.birth, &extra), expected);
             prop_assert_eq!(survivors.take(drained.share_per_user()), expected);
+            if let Some(birth) = expected {
+                *extra.entry(birth).or_default() += drained.share_per_user();
+            }
         }
     }
 
