@@ -60,7 +60,7 @@ bench-gateway: ## the gateway and the agent beside HAProxy, nginx and Envoy; pri
 	scripts/tools.sh base
 	scripts/bench-gateway.sh
 
-conformance: ## clients that others wrote (h2spec, curl, httpx, websockets, undici) against gateway and agent
+conformance: ## clients that others wrote (h2spec, curl, httpx, websockets, undici, grpc) against gateway and agent
 	scripts/tools.sh base
 	scripts/conformance.sh
 

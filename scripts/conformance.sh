@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # conformance.sh: clients that others wrote, each at a pinned version, against gateway and agent as local processes in front of an echoing app:
-# h2spec (Go), curl (the system's), Python's httpx and websockets, Node's undici. Prints a line `pass NAME` per client; anything else is a failure.
+# h2spec (Go), curl (the system's), Python's httpx, websockets and grpc, Node's undici. Prints a line `pass NAME` per client; anything else is a failure.
 # What this machine has no means for (no Node, no module proxy) is said as `absent NAME: WHY`, and fails the run with CONFORMANCE_STRICT=1.
 set -euo pipefail
 ROOT=$(cd "$(dirname "$0")/.." && pwd)
 TOOLS=${ELASTIC_POOL_TOOLS:-$HOME/.cache/elastic-pool/tools}/conformance
-H2SPEC=v2.2.1+incompatible HTTPX=0.28.1 WEBSOCKETS=17.4 UNDICI=7.30.2 WS=8.23.0
+H2SPEC=v2.2.1+incompatible HTTPX=0.28.1 WEBSOCKETS=17.4 GRPC=1.85.3 UNDICI=7.30.2 WS=8.23.0
 mkdir -p "$TOOLS"
 work=$(mktemp -d)
 pid=
@@ -21,17 +21,26 @@ if [ ! -d "$TOOLS/node-$UNDICI-$WS" ]; then
 fi
 cp "$ROOT"/tests/conformance/*.mjs "$TOOLS/node-$UNDICI-$WS/"
 
+packages=$TOOLS/python-$HTTPX-$WEBSOCKETS-$GRPC
+if [ ! -d "$packages" ]; then
+  python3 -m venv "$work/python"
+  "$work/python/bin/pip" install -q "httpx[http2]==$HTTPX" "websockets==$WEBSOCKETS" "grpcio==$GRPC" --target "$work/packages" && mv "$work/packages" "$packages" ||
+    absent "httpx, websockets, grpc" "no package index"
+fi
+
 binary=${ELASTIC_POOL_BINARY:-}
 if [ -z "$binary" ]; then
   (cd "$ROOT" && cargo build --locked --bin elastic-pool)
   binary=$(cd "$ROOT" && cargo metadata --no-deps --format-version 1 --offline | python3 -c 'import json,sys; print(json.load(sys.stdin)["target_directory"])')/debug/elastic-pool
 fi
-sed "s#APP#$TOOLS/node-$UNDICI-$WS/app.mjs#" "$ROOT/tests/conformance/manifest.yaml" > "$work/manifest.yaml"
+sed "/^#/d; s#APP#$TOOLS/node-$UNDICI-$WS/app.mjs#; s#PYTHON,#$(command -v python3),#; s#SERVICE#$ROOT/tests/conformance/service.py#; s#PACKAGES#$packages#" "$ROOT/tests/conformance/manifest.yaml" > "$work/manifest.yaml"
 "$binary" local -f "$work/manifest.yaml" --listen 127.0.0.1:0 --monitor 127.0.0.1:0 --state-file "$work/state.json" > "$work/log" 2>&1 &
 pid=$!
-address() { python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))["gateways"][0]["address"])' "$work/state.json" 2>/dev/null; }
+address() { # pool
+  python3 -c 'import json,sys; print(next(row["address"] for row in json.load(open(sys.argv[1]))["gateways"] if row["pool"].endswith(sys.argv[2])))' "$work/state.json" "$1" 2>/dev/null
+}
 for _ in $(seq 300); do
-  gateway=$(address || true)
+  gateway=$(address echo || true)
   [ -z "$gateway" ] || [ "$(curl -s -o /dev/null -w '%{http_code}' "http://$gateway/" || true)" != 200 ] || break
   kill -0 "$pid" || { cat "$work/log"; exit 1; }
   sleep 0.1
@@ -47,11 +56,10 @@ for version in --http1.0 --http1.1 --http2-prior-knowledge; do
     { [ $version = --http1.0 ] || curl_echo $version -T - < "$work/sent"; } && echo "pass $name $version"; } || failed "$name $version"
 done
 
-venv=$TOOLS/python-$HTTPX-$WEBSOCKETS
-if [ ! -d "$venv" ]; then
-  python3 -m venv "$work/python" && "$work/python/bin/pip" install -q "httpx[http2]==$HTTPX" "websockets==$WEBSOCKETS" --target "$work/packages" && mv "$work/packages" "$venv" || absent python "no httpx $HTTPX or websockets $WEBSOCKETS"
+if [ -d "$packages" ]; then
+  PYTHONPATH=$packages python3 "$ROOT/tests/conformance/clients.py" "$gateway" || failed "httpx, websockets"
+  PYTHONPATH=$packages python3 "$ROOT/tests/conformance/grpc_client.py" "$(address calls)" || failed grpc
 fi
-[ ! -d "$venv" ] || PYTHONPATH=$venv python3 "$ROOT/tests/conformance/clients.py" "$gateway" || failed "httpx, websockets"
 (cd "$TOOLS/node-$UNDICI-$WS" && node clients.mjs "$gateway") || failed undici
 
 if command -v go >/dev/null && { [ -x "$TOOLS/h2spec-$H2SPEC/h2spec" ] || GOBIN=$TOOLS/h2spec-$H2SPEC go install "github.com/summerwind/h2spec/cmd/h2spec@$H2SPEC"; }; then
