@@ -1,12 +1,16 @@
 //! The sticky front that clients talk to: knows who lives where, relays, holds while somebody is moved; it never places anybody itself.
 
+mod access;
 mod admin;
 mod answer;
+mod args;
+mod bearer;
 mod body;
 mod clock;
 mod commander;
 mod cookie;
 mod forward;
+mod forwarded;
 mod front;
 mod hold;
 mod hygiene;
@@ -14,8 +18,13 @@ mod identity;
 mod jar;
 mod login;
 mod metrics;
+mod named;
+mod open;
+mod resident;
+mod screen;
 mod serve;
 mod server;
+mod set_cookie;
 mod shards;
 mod streams;
 mod table;
@@ -33,72 +42,17 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use self::access::AccessLogError;
+pub use self::args::GatewayArgs;
+pub use self::bearer::JwksError;
 pub use self::cookie::{Cookie, Seal, SealError};
-pub use self::front::CookieSecure;
+pub use self::front::Limits;
 pub use self::hygiene::Network;
-use crate::api::measures::DurationText;
+pub use self::named::IdentityConfig;
+pub use self::set_cookie::{CookieConfig, CookieError, CookieSameSite, CookieSecure};
 use crate::channel::link::{LinkConfig, Token};
 use crate::clock::Clock;
 use crate::credentials::{Key, NoRandomness, hex_encode, random_bytes};
-
-/// Flags of `elastic-pool gateway`.
-#[derive(Debug, clap::Args)]
-pub struct GatewayArgs {
-    /// Pool that this gateway serves, as namespace/name.
-    #[arg(long, env = "ELASTIC_POOL_POOL")]
-    pub pool: String,
-    /// host:port of the operator's channel.
-    #[arg(long, env = "ELASTIC_POOL_CHANNEL")]
-    pub channel: String,
-    /// File with the service account token for the channel.
-    #[arg(long, default_value = "/var/run/elastic-pool/token/token")]
-    pub token_file: PathBuf,
-    /// Folder with cookie-key, cookie-key-previous (may be absent) and pool-key, 64 hex digits each.
-    #[arg(long, default_value = "/var/run/elastic-pool/secret")]
-    pub secret_dir: PathBuf,
-    /// Where clients connect.
-    #[arg(long, default_value = "[::]:8080")]
-    pub listen: SocketAddr,
-    /// Where probes and metrics are served.
-    #[arg(long, default_value = "[::]:9090")]
-    pub admin_listen: SocketAddr,
-    /// Where /_commander/open is served; it names users, so keep it on loopback.
-    #[arg(long, default_value = "127.0.0.1:9091")]
-    pub monitor_listen: SocketAddr,
-    /// This pod's UID.
-    #[arg(long, env = "POD_UID")]
-    pub pod_uid: String,
-    /// This pod's name, for the log.
-    #[arg(long, env = "POD_NAME", default_value = "")]
-    pub pod_name: String,
-    /// Name of the affinity cookie; with Secure it gets the prefix `__Host-`.
-    #[arg(long, default_value = "pool-affinity")]
-    pub cookie_name: String,
-    /// When the cookie is Secure.
-    #[arg(long, value_enum, default_value = "auto")]
-    pub cookie_secure: CookieSecure,
-    /// Networks of proxies whose X-Forwarded-* headers are believed.
-    #[arg(long, value_delimiter = ',')]
-    pub trusted_proxies: Vec<Network>,
-    /// Client connections at once; more are closed.
-    #[arg(long, default_value_t = 10_000)]
-    pub max_connections: usize,
-    /// Between turning unready and taking no more connections, such as 5s.
-    #[arg(long, default_value = "5s", value_parser = duration)]
-    pub drain_delay: Duration,
-    /// For open requests and streams to finish after that, such as 30s.
-    #[arg(long, default_value = "30s", value_parser = duration)]
-    pub drain_timeout: Duration,
-}
-
-/// A duration as in a manifest; a bare number is seconds.
-fn duration(text: &str) -> Result<Duration, String> {
-    let seconds = text
-        .parse::<u32>()
-        .map(|seconds| Duration::from_secs(seconds.into()));
-    let parsed = seconds.ok().or_else(|| DurationText::from(text).parse());
-    parsed.ok_or_else(|| format!("`{text}` is no duration such as 5s or 1m30s"))
-}
 
 /// All that a gateway needs to know before it starts.
 #[derive(Debug)]
@@ -117,14 +71,18 @@ pub struct GatewayConfig {
     pub cookie_key_previous: Option<Key>,
     /// Key of the pool's hop proofs.
     pub pool_key: Key,
-    /// Name of the affinity cookie.
-    pub cookie_name: String,
-    /// When the cookie is Secure.
-    pub cookie_secure: CookieSecure,
+    /// The affinity cookie.
+    pub cookie: CookieConfig,
+    /// What tells clients apart besides it.
+    pub identity: IdentityConfig,
     /// Networks of proxies whose X-Forwarded-* headers are believed.
     pub trusted_proxies: Vec<Network>,
     /// Client connections at once.
     pub max_connections: usize,
+    /// What a client may take.
+    pub limits: Limits,
+    /// File of the access log; - is standard output.
+    pub access_log: Option<PathBuf>,
     /// Between turning unready and taking no more connections.
     pub drain_delay: Duration,
     /// For open requests and streams to finish after that.
@@ -149,10 +107,12 @@ impl GatewayConfig {
             cookie_key,
             cookie_key_previous: None,
             pool_key,
-            cookie_name: "pool-affinity".to_owned(),
-            cookie_secure: CookieSecure::Auto,
+            cookie: CookieConfig::default(),
+            identity: IdentityConfig::Cookie,
             trusted_proxies: Vec::new(),
             max_connections: 10_000,
+            limits: Limits::default(),
+            access_log: None,
             drain_delay: Duration::from_secs(5),
             drain_timeout: Duration::from_secs(30),
         }
@@ -179,6 +139,15 @@ pub enum StartError {
     /// The cookie keys cannot be used.
     #[error("make the cookie's seal")]
     Seal(#[from] SealError),
+    /// A cookie that no browser would take.
+    #[error(transparent)]
+    Cookie(#[from] CookieError),
+    /// No access log.
+    #[error(transparent)]
+    AccessLog(#[from] AccessLogError),
+    /// No keys of bearer tokens.
+    #[error(transparent)]
+    Jwks(#[from] JwksError),
     /// No incarnation.
     #[error(transparent)]
     Randomness(#[from] NoRandomness),
@@ -245,6 +214,11 @@ struct Drain {
 }
 
 fn front(config: GatewayConfig, over: CancellationToken) -> Result<front::Front, StartError> {
+    let style = set_cookie::Style::new(&config.cookie)?;
+    let named = named::Named::new(&config.identity, &config.pool_key)?;
+    if let Some(verifier) = named.verifier() {
+        tokio::spawn(Arc::clone(verifier).keep_fresh(over.clone()));
+    }
     let clocks = Arc::new(clock::Clocks::default());
     let effects = commander::Effects {
         table: Arc::new(table::Table::new(config.pool_key, Arc::clone(&clocks))),
@@ -253,6 +227,13 @@ fn front(config: GatewayConfig, over: CancellationToken) -> Result<front::Front,
         clocks,
         metrics: Arc::new(metrics::Metrics::new()?),
         clock: Clock::start(),
+    };
+    let access = match &config.access_log {
+        Some(path) => Some(access::AccessLog::open(
+            path,
+            effects.metrics.access_lines_dropped.clone(),
+        )?),
+        None => None,
     };
     let identity = commander::Identity {
         pod_uid: config.pod_uid,
@@ -279,9 +260,12 @@ fn front(config: GatewayConfig, over: CancellationToken) -> Result<front::Front,
         clock,
         seal,
         opened: jar::Opened::default(),
-        names: jar::Names::new(&config.cookie_name),
-        cookie_secure: config.cookie_secure,
+        style,
+        named,
+        open: Arc::default(),
         trusted: config.trusted_proxies,
+        limits: config.limits,
+        access,
         tunnels: TaskTracker::new(),
     })
 }
@@ -362,10 +346,12 @@ pub async fn run(args: GatewayArgs, stop: CancellationToken) -> anyhow::Result<(
     };
     let config = GatewayConfig {
         cookie_key_previous: secret("cookie-key-previous")?,
-        cookie_name: args.cookie_name.clone(),
-        cookie_secure: args.cookie_secure,
+        cookie: args.cookie(),
+        identity: args.identity(),
         trusted_proxies: args.trusted_proxies.clone(),
         max_connections: args.max_connections,
+        access_log: args.access_log.clone(),
+        limits: args.limits(),
         drain_delay: args.drain_delay,
         drain_timeout: args.drain_timeout,
         ..GatewayConfig::new(
