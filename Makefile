@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build check test test-long mutants fuzz generate demo demo-down local bench bench-gateway conformance deny image clean
+.PHONY: help build check test test-long mutants fuzz generate demo demo-down local bench bench-gateway conformance model deny image clean
 # Nothing here is built twice at the same time: cargo has its own parallelism.
 .NOTPARALLEL:
 
@@ -36,6 +36,10 @@ mutants: ## break the engine in every small way and say which tests notice; take
 fuzz: ## throw mutated bytes at whatever reads bytes, 10 min a target (SECONDS_EACH=n)
 	scripts/tools.sh base fuzz
 	scripts/fuzz.sh $(SECONDS_EACH)
+
+model: ## moves, logins and changes of leader under a model checker, the large worlds too (SECONDS_EACH=n, WORLD=words of its name)
+	scripts/tools.sh base
+	cargo run --release --locked --quiet -p elastic-pool-model -- $(SECONDS_EACH) "$(WORLD)"
 
 generate: ## write CRDs, chart copies, install manifest and chart snapshots anew
 	scripts/tools.sh base helm

@@ -167,6 +167,19 @@ impl fmt::Debug for ClientId {
     }
 }
 
+impl Serialize for ClientId {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for ClientId {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text).ok_or_else(|| serde::de::Error::custom("a client id is 32 lower-case hex digits"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,8 @@
 //!
 //! `report` and `window` keep what a worker measured (M), `occupancy` turns it into a [`Share`] (E),
 //! `placement` answers a login (P), `capacity` grows (G), `ledger`, `compaction` and `projection` shrink (C),
-//! `plan` puts growth and compaction together, `because` says why, `moves` is one user's move (V), `recovery` judges what a new leader hears.
+//! `plan` puts growth and compaction together, `because` says why, `moves` is one user's move (V), `recovery` judges what a new leader hears,
+//! `fence` is what an agent serves, `ownership` what the others believe (V8).
 //! `snapshot` saves a group to be asked again, `cases` answers made-up ones, `simulate` serves a whole day.
 
 pub mod backoff;
@@ -10,6 +11,7 @@ pub mod because;
 pub mod capacity;
 pub mod cases;
 pub mod compaction;
+pub mod fence;
 mod field;
 pub mod forward;
 pub mod group;
@@ -18,6 +20,7 @@ pub mod ledger;
 mod mismatch;
 pub mod moves;
 pub mod occupancy;
+pub mod ownership;
 pub mod placement;
 pub mod plan;
 mod projection;

@@ -3,7 +3,7 @@
 use crate::ids::{Birth, Epoch};
 
 /// How a worker's agent says that it holds a user.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Held {
     /// Epoch 0: logged in there, granted by nobody (P6), or a claim without a valid ticket.
     Provisional,
@@ -26,7 +26,7 @@ pub enum Held {
 }
 
 /// What one living worker holds of the user.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Claim {
     /// The worker.
     pub worker: Birth,
@@ -37,20 +37,20 @@ pub struct Claim {
 }
 
 /// All that was heard of one user in this term.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Heard {
     /// The living workers' claims; every worker that may hold users has spoken or is dead (D1).
     pub claims: Vec<Claim>,
     /// The highest epoch of him that a gateway's table knows.
     pub gateways_saw: Option<Epoch>,
-    /// Every gateway has spoken in this term or is gone.
+    /// Every gateway has spoken in this term or is gone, or the time for it is up.
     pub gateways_heard: bool,
     /// A worker of the earlier term that may have been the other end of a move is dead.
     pub worker_died: bool,
 }
 
 /// Where he lives from now on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Owner {
     /// There, under the epoch he has.
     Keeps(Birth, Epoch),
@@ -68,7 +68,7 @@ pub enum Owner {
 }
 
 /// What an agent is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Order {
     /// Serve again, under the new epoch.
     Thaw {
@@ -97,7 +97,7 @@ pub enum Order {
 }
 
 /// The judgement about one user.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Verdict {
     /// Where he lives.
     pub owner: Owner,
@@ -136,31 +136,68 @@ pub fn resolve(heard: &Heard) -> Verdict {
     }
 }
 
+/// What is done about a claim that comes after the judgement: an agent that (re)connects, or a frozen one that asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Late {
+    /// He is this worker's: it is told so again.
+    Assign,
+    /// The worker knows better than the surface, which takes its word.
+    Take,
+    /// He lives here and nowhere else: he is granted a new epoch and thawed under it.
+    Thaw {
+        /// The move that is undone.
+        id: Epoch,
+    },
+    /// The worker is told to.
+    Order(Order),
+    /// As a login that no gateway has asked to place yet (P6).
+    Born,
+    /// Nothing is owed.
+    Nothing,
+}
+
+/// Weighs a late claim against `resident`, the surface's owner and epoch; no operation of the user is under way.
+pub fn weigh(claim: &Claim, resident: Option<(Birth, Epoch)>) -> Late {
+    let here = resident.is_some_and(|(owner, _)| owner == claim.worker);
+    let newer = resident.is_none_or(|(_, epoch)| claim.epoch > epoch);
+    match claim.held {
+        Held::Owned if here && !newer => Late::Assign,
+        Held::Owned if newer => Late::Take,
+        Held::Owned => Late::Order(Order::Forget { id: claim.epoch }),
+        Held::Frozen { id } if here || resident.is_none() => Late::Thaw { id },
+        Held::Frozen { id } => Late::Order(Order::Forget { id }),
+        // Committed, and what it was told then was lost.
+        Held::Staged { id, complete: true } if resident == Some((claim.worker, id)) => {
+            Late::Order(Order::Activate { id })
+        }
+        Held::Staged { id, .. } => Late::Order(Order::Discard { id }),
+        Held::Past => Late::Nothing,
+        Held::Provisional => Late::Born,
+    }
+}
+
 /// "frozen, staged" and the rows about a frozen one whose target is dead or without the user.
+///
+/// The last leader may have routed the move: the target then serves from the next forward on, whatever it claims now.
+/// Only gateways can tell, so nothing is undone before all of them were heard.
 fn frozen_alone(heard: &Heard, claims: &[Claim], frozen: &Claim) -> Owner {
     let Held::Frozen { id } = frozen.held else {
         return Owner::Unknown;
     };
-    let is_staged = claims
+    let staged = claims
         .iter()
-        .any(|claim| matches!(claim.held, Held::Staged { id: staged, .. } if staged == id));
-    if is_staged {
-        return Owner::Granted(frozen.worker);
-    }
+        .find(|claim| matches!(claim.held, Held::Staged { id: staged, .. } if staged == id));
     let fence_knows = claims
         .iter()
         .any(|claim| claim.held == Held::Past && claim.epoch >= id);
     let gateway_saw = heard.gateways_saw.is_some_and(|epoch| epoch >= id);
-    if fence_knows || gateway_saw {
-        return Owner::Nobody {
+    match staged {
+        Some(target) if heard.gateways_saw == Some(id) => Owner::Activated(target.worker, id),
+        _ if fence_knows || gateway_saw => Owner::Nobody {
             lost: heard.worker_died && !fence_knows,
-        };
-    }
-    // A dead target may have been routed to: only the gateways can tell.
-    if heard.worker_died && !heard.gateways_heard {
-        Owner::Unknown
-    } else {
-        Owner::Granted(frozen.worker)
+        },
+        _ if heard.gateways_heard => Owner::Granted(frozen.worker),
+        _ => Owner::Unknown,
     }
 }
 
@@ -176,9 +213,10 @@ fn unowned(heard: &Heard, claims: &[Claim]) -> Owner {
             Owner::Granted(claim.worker)
         });
     };
-    let gateway_saw = heard.gateways_saw.is_some_and(|epoch| epoch >= id);
-    if complete && !gateway_saw {
-        return if heard.gateways_heard {
+    // A gateway that saw the move itself makes it a committed one; one that saw more makes the copy stale.
+    let is_past = heard.gateways_saw.is_some_and(|epoch| epoch > id);
+    if complete && !is_past {
+        return if heard.gateways_heard || heard.gateways_saw == Some(id) {
             Owner::Activated(worker, id)
         } else {
             Owner::Unknown

@@ -95,6 +95,24 @@ fn a_move_runs_in_the_order_of_the_rules() {
     assert_eq!(state.deadline(), None);
 }
 
+/// Found by the model: a new leader's gateway dials in an abort, then the source dies and the staged copy is turned on.
+#[test]
+fn a_gateway_that_joins_an_abort_holds_until_the_source_has_answered() {
+    let third = GatewayId(3);
+    let (state, effects) = run(Kind::Move, and(upto(&Event::Fetched), [Event::Tick]));
+    assert_eq!(effects.last(), Some(&Effect::Thaw(BACK)));
+    let (state, effects) = step(state, Event::GatewayJoined(third), Duration::ZERO);
+    assert_eq!(effects, [Effect::Hold(third)]);
+    let (state, effects) = step(state, Event::SourceDied, Duration::ZERO);
+    assert_eq!(effects, [Effect::Activate]);
+    assert!(state.is_open());
+    let (aborted, _) = run(
+        Kind::Move,
+        and(upto(&Event::Fetched), [Event::Tick, Event::Thawed]),
+    );
+    assert_eq!(step(aborted, Event::GatewayJoined(third), Duration::ZERO).1, []);
+}
+
 #[test]
 fn the_snapshot_waits_for_every_gateway_but_not_for_one_that_is_gone() {
     let first = Event::Held(GatewayId(1));

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use elastic_pool_engine::ids::{ClientId, Epoch, UserId};
 use tokio_util::sync::CancellationToken;
 
+use super::fence;
 use super::shared::Shared;
 use super::transfer::{self, Job, Order};
 use crate::channel::PROTOCOL;
@@ -90,7 +91,7 @@ fn say_hello(shared: &Shared) -> AgentHello {
         incarnation: inner.incarnation.clone(),
         app_instance: inner.app.instance.clone().unwrap_or_default(),
         term_seen: inner.orders.term.0,
-        users: inner.fence.claims(),
+        users: fence::claims(&inner.fence),
         contract: inner.app.contract,
     }
 }

@@ -104,21 +104,6 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Fe
     std::fs::rename(&draft, path).map_err(failed)
 }
 
-/// Client ids as the text that everybody else writes.
-pub(crate) mod clients {
-    use elastic_pool_engine::ids::ClientId;
-    use serde::{Deserialize as _, Deserializer, Serializer};
-
-    pub(crate) fn serialize<S: Serializer>(clients: &[ClientId], serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(clients.iter().map(ToString::to_string))
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<ClientId>, D::Error> {
-        let texts = Vec::<String>::deserialize(deserializer)?;
-        Ok(texts.iter().filter_map(|text| ClientId::parse(text)).collect())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use elastic_pool_engine::ids::{Birth, ClientId, Epoch, UserId};
+use elastic_pool_engine::ownership::{self, Answer, Known};
 use elastic_pool_engine::placement::{self, Placement, Verdict};
 
 use super::operation::{Kind, Operation};
@@ -22,7 +23,7 @@ impl Commander {
             return;
         };
         let at = Birth(place.birth);
-        if !self.pools.get(key).is_some_and(|pool| pool.live) {
+        if !self.pools.get(key).is_some_and(|pool| pool.live) || self.recovery.is_open(key, &user) {
             return;
         }
         let resident = self
@@ -165,17 +166,18 @@ impl Commander {
         };
         let Some(pool) = self.pools.get(key) else { return };
         let refused = Epoch(question.epoch);
-        let resident = pool.surface.get(&user);
-        let verdict = match resident {
-            None if !pool.live => found::Verdict::Wait,
-            None if self.operations.is_born(key, &user) => found::Verdict::Provisional,
-            None => found::Verdict::Gone,
-            Some(resident) if resident.epoch <= refused && self.operations.is_busy(key, &user) => {
-                found::Verdict::Wait
-            }
-            Some(resident) => {
-                if resident.epoch <= refused {
-                    // The agent refused what we granted: it has not heard of it yet.
+        let known = Known {
+            resident: pool.surface.get(&user).map(|resident| resident.epoch),
+            live: pool.live,
+            born: self.operations.is_born(key, &user),
+            busy: self.operations.is_busy(key, &user) || self.recovery.is_open(key, &user),
+        };
+        let verdict = match ownership::answer(known, refused) {
+            Answer::Wait => found::Verdict::Wait,
+            Answer::Provisional => found::Verdict::Provisional,
+            Answer::Gone => found::Verdict::Gone,
+            Answer::Owned { tell_agent } => {
+                if tell_agent {
                     self.assign(key, &user);
                 }
                 found::Verdict::Owned
@@ -228,7 +230,7 @@ impl Commander {
     pub(super) fn adopt_born(&mut self) {
         let now = self.now;
         for (key, user, client, at) in self.operations.overdue_born(now) {
-            if !self.pools.get(&key).is_some_and(|pool| pool.live) {
+            if !self.pools.get(&key).is_some_and(|pool| pool.live) || self.recovery.is_open(&key, &user) {
                 self.operations.born(key, user, client, at, now + BORN_LIMIT);
                 continue;
             }

@@ -46,6 +46,8 @@ use worker::Worker;
 
 /// How long a new leader waits for pods that may hold users (D3).
 const RECOVERY_LIMIT: Duration = Duration::from_secs(5);
+/// How long a new leader gives gateways to dial, once one has, before it undoes what they have not seen (D3).
+const GATEWAYS_LIMIT: Duration = Duration::from_secs(2);
 /// A gateway waits this long for an answer to a login, then the reception keeps the user (L2, P6).
 const PLACE_LIMIT: Duration = Duration::from_millis(500);
 /// A login's answer that takes longer leaves the move to a later try (L3).

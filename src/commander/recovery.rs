@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use elastic_pool_engine::ids::{Birth, ClientId, Epoch, UserId};
-use elastic_pool_engine::recovery::{self as judge, Heard, Order, Owner};
+use elastic_pool_engine::recovery::{self as judge, Heard, Late, Order, Owner};
 
 use super::operation::{Kind, Operation, Subject};
-use super::{Commander, RECOVERY_LIMIT};
+use super::{Commander, GATEWAYS_LIMIT, RECOVERY_LIMIT};
 use crate::channel::proto::{
     self, Activate, AgentHello, Discard, Forget, GatewayHello, Thaw, agent_command, claim,
 };
@@ -20,6 +20,15 @@ pub(super) struct Recovery {
     /// Highest ownership that a gateway's table named, and where.
     tables: HashMap<Subject, (Epoch, Birth)>,
     heard: BTreeSet<Birth>,
+    /// Users in a move that the last leader may have committed: only gateways can tell, so they wait for them.
+    open: BTreeSet<Subject>,
+}
+
+impl Recovery {
+    /// It is not known yet where he lives.
+    pub(super) fn is_open(&self, key: &ObjectKey, user: &UserId) -> bool {
+        !self.open.is_empty() && self.open.contains(&(key.clone(), user.clone()))
+    }
 }
 
 impl Commander {
@@ -89,13 +98,14 @@ impl Commander {
 
     /// What a gateway's table says of users (D3): a hint where the worker itself is not heard yet.
     pub(super) fn gateway_claims(&mut self, key: &ObjectKey, hello: &GatewayHello) {
-        if self.pools.get(key).is_some_and(|pool| pool.live) {
-            return;
-        }
+        let live = self.pools.get(key).is_some_and(|pool| pool.live);
         for ownership in &hello.users {
             let Ok(user) = UserId::new(&ownership.user) else {
                 continue;
             };
+            if live && !self.recovery.is_open(key, &user) {
+                continue;
+            }
             let seen = (Epoch(ownership.epoch), Birth(ownership.birth));
             let known = self
                 .recovery
@@ -133,6 +143,7 @@ impl Commander {
         if !self.synced {
             return;
         }
+        self.judge_open();
         let late = self.now.saturating_sub(self.started) >= RECOVERY_LIMIT;
         let waiting: Vec<ObjectKey> = self
             .pools
@@ -152,6 +163,27 @@ impl Commander {
             if late || !unheard {
                 self.make_live(&key);
             }
+        }
+    }
+
+    /// Every gateway has spoken: those that live dial at once, and how many there are nobody says.
+    fn gateways_heard(&self, key: &ObjectKey) -> bool {
+        let since = self.now.saturating_sub(self.started);
+        let any = self.pools.get(key).is_some_and(|pool| !pool.gateways.is_empty());
+        since >= RECOVERY_LIMIT || (any && since >= GATEWAYS_LIMIT)
+    }
+
+    /// Users whose moves only gateways could tell about, once those have spoken.
+    fn judge_open(&mut self) {
+        let due: Vec<Subject> = self
+            .recovery
+            .open
+            .iter()
+            .filter(|(key, _)| self.gateways_heard(key))
+            .cloned()
+            .collect();
+        for subject in due {
+            self.judge(&subject);
         }
     }
 
@@ -187,33 +219,46 @@ impl Commander {
 
     /// Judges one user and does what follows.
     fn judge(&mut self, subject: &Subject) {
-        let claims: Vec<judge::Claim> = self
-            .recovery
-            .claims
-            .remove(subject)
-            .map(|claims| claims.into_values().collect())
-            .unwrap_or_default();
+        self.recovery.open.remove(subject);
+        let spoken = self.recovery.claims.remove(subject).unwrap_or_default();
+        let claims: Vec<judge::Claim> = spoken.values().copied().collect();
         let table = self.recovery.tables.remove(subject);
         let clients = self.recovery.clients.get(subject).cloned().unwrap_or_default();
         let heard = Heard {
             claims,
             gateways_saw: table.map(|(epoch, _)| epoch),
-            gateways_heard: true,
+            gateways_heard: self.gateways_heard(&subject.0),
             worker_died: table.is_some_and(|(_, birth)| !self.workers.contains_key(&birth)),
         };
         let unheard = |birth: Birth| {
             self.workers.get(&birth).is_some_and(|worker| !worker.dead)
                 && !self.recovery.heard.contains(&birth)
         };
-        if heard.claims.is_empty() {
-            // Nobody spoke of him: he lives where a table says, if that worker is only silent.
-            if let Some((epoch, birth)) = table.filter(|(_, birth)| unheard(*birth)) {
-                self.take(subject, birth, epoch);
-            } else if table.is_some() {
+        // Nobody who spoke has held him since: he lives where a table says, if that worker is only silent.
+        let silent = table.filter(|(epoch, birth)| {
+            unheard(*birth) && heard.claims.iter().all(|claim| claim.epoch < *epoch)
+        });
+        if let Some((epoch, birth)) = silent {
+            self.take(subject, birth, epoch);
+            for claim in &heard.claims {
+                if let judge::Held::Frozen { id } = claim.held {
+                    self.order(subject, claim.worker, Order::Forget { id }, None);
+                }
+            }
+        } else if heard.claims.is_empty() {
+            if table.is_some() {
                 self.metrics.users_lost("worker_died", 1);
             }
         } else {
             let verdict = judge::resolve(&heard);
+            if verdict.owner == Owner::Unknown {
+                self.recovery.claims.insert(subject.clone(), spoken);
+                self.recovery
+                    .tables
+                    .extend(table.map(|seen| (subject.clone(), seen)));
+                self.recovery.open.insert(subject.clone());
+                return;
+            }
             if verdict.alarm {
                 tracing::error!(pool = %subject.0, user = %subject.1, "two owners were heard: the higher epoch wins");
                 self.metrics.moved("two_owners");
@@ -330,6 +375,10 @@ impl Commander {
             .map(|(subject, _)| subject.clone())
             .collect();
         for subject in subjects {
+            if self.recovery.open.contains(&subject) {
+                self.judge(&subject);
+                continue;
+            }
             let claim = self
                 .recovery
                 .claims
@@ -352,30 +401,24 @@ impl Commander {
             .get(key)
             .and_then(|pool| pool.surface.get(user))
             .map(|resident| (resident.owner, resident.epoch));
-        let here = resident.is_some_and(|(owner, _)| owner == birth);
-        let newer = resident.is_none_or(|(_, epoch)| claim.epoch > epoch);
-        match claim.held {
-            judge::Held::Owned if here && !newer => self.assign(key, user),
-            judge::Held::Owned if newer => self.take(subject, birth, claim.epoch),
-            judge::Held::Owned => self.order(subject, birth, Order::Forget { id: claim.epoch }, None),
-            judge::Held::Frozen { id } if here || resident.is_none() => {
+        match judge::weigh(&claim, resident) {
+            Late::Assign => self.assign(key, user),
+            Late::Take => self.take(subject, birth, claim.epoch),
+            Late::Order(order) => self.order(subject, birth, order, None),
+            Late::Thaw { id } => {
                 let epoch = self.next_epoch();
                 self.take(subject, birth, epoch);
                 self.order(subject, birth, Order::Thaw { id }, Some(epoch));
             }
-            judge::Held::Frozen { id } => self.order(subject, birth, Order::Forget { id }, None),
-            judge::Held::Staged { id, .. } => self.order(subject, birth, Order::Discard { id }, None),
-            judge::Held::Past => {}
-            judge::Held::Provisional => {
+            Late::Nothing => {}
+            Late::Born => {
                 let name = user.to_string();
                 for client in clients {
-                    self.user_born(
-                        birth,
-                        &proto::UserBorn {
-                            user: name.clone(),
-                            client: client.to_string(),
-                        },
-                    );
+                    let born = proto::UserBorn {
+                        user: name.clone(),
+                        client: client.to_string(),
+                    };
+                    self.user_born(birth, &born);
                 }
             }
         }
@@ -395,7 +438,7 @@ impl Commander {
             return;
         };
         let live = self.pools.get(&key).is_some_and(|pool| pool.live);
-        if !live || self.operations.is_busy(&key, &user) {
+        if !live || self.operations.is_busy(&key, &user) || self.recovery.is_open(&key, &user) {
             return;
         }
         let id = Epoch(open.r#move);

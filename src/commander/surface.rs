@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use elastic_pool_engine::forward::Forwards;
 use elastic_pool_engine::ids::{Birth, ClientId, Epoch, UserId};
+use elastic_pool_engine::ownership;
 
 /// Client ids kept per user; the oldest binding goes first. A browser is one client.
 const CLIENTS_PER_USER: usize = 32;
@@ -78,11 +79,8 @@ impl Surface {
     /// Names the owner of a user under `epoch`. An epoch that is not above the present one changes nothing
     /// and answers false (V8).
     pub fn settle(&mut self, user: &UserId, owner: Birth, epoch: Epoch) -> bool {
-        if self
-            .users
-            .get(user)
-            .is_some_and(|resident| resident.epoch >= epoch)
-        {
+        let present = self.users.get(user).map(|resident| resident.epoch);
+        if !ownership::supersedes(present, epoch) {
             return false;
         }
         let resident = match self.users.remove(user) {

@@ -18,6 +18,8 @@ use crate::credentials::Key;
 use crate::metrics::Metrics;
 use crate::vehicle::{Fact, GroupSpec, Mode, ObjectKey, Orders, PoolKeys, WorkerFact};
 
+mod recovery;
+
 fn pool() -> ObjectKey {
     ObjectKey {
         namespace: "test".into(),
@@ -156,6 +158,10 @@ impl World {
     }
 
     fn gateway(&mut self) -> usize {
+        self.gateway_that_knows(Vec::new())
+    }
+
+    fn gateway_that_knows(&mut self, users: Vec<crate::channel::proto::Ownership>) -> usize {
         let connection = self.connection();
         let (sender, commands) = mpsc::channel(4096);
         let name = format!("gateway-{}", connection.0);
@@ -171,6 +177,7 @@ impl World {
             incarnation: name,
             pool: "shop".into(),
             namespace: "test".into(),
+            users,
             ..GatewayHello::default()
         };
         self.gateways.push(FakeGateway {

@@ -191,6 +191,8 @@ impl Journey {
                     }
                 }
                 Way::Ask(user, epoch) => self.ask(&user, epoch).await?,
+                // V7: whose worker died in a move may still be saved; its end says where he lives.
+                Way::Gone if self.wait_for_move().await? => {}
                 Way::Gone => self.become_guest()?,
                 Way::Nobody => self.wait_for_change().await?,
             }
@@ -199,9 +201,24 @@ impl Journey {
 
     /// True when the request waited: the table has changed meanwhile.
     async fn take_turn(&mut self, who: &Who) -> Result<bool, Outcome> {
-        let Some(user) = who.user().filter(|_| self.permit.is_none()) else {
+        match who.user() {
+            Some(user) => self.wait_in_turn(&user.clone()).await,
+            None => Ok(false),
+        }
+    }
+
+    /// The same for a user whom the table names no more.
+    async fn wait_for_move(&mut self) -> Result<bool, Outcome> {
+        match self.visitor.user.clone() {
+            Some(user) => self.wait_in_turn(&user).await,
+            None => Ok(false),
+        }
+    }
+
+    async fn wait_in_turn(&mut self, user: &UserId) -> Result<bool, Outcome> {
+        if self.permit.is_some() {
             return Ok(false);
-        };
+        }
         let now = self.front.clock.now();
         match self.front.holds.enter(user, self.visitor.client, now) {
             Entry::Pass => Ok(false),

@@ -9,6 +9,7 @@ use std::sync::atomic::{
 
 use arc_swap::ArcSwap;
 use elastic_pool_engine::ids::{Birth, ClientId, Epoch, UserId};
+use elastic_pool_engine::ownership;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -286,7 +287,9 @@ impl Table {
         let (resident, gone) =
             self.users
                 .change(user.as_str(), |users| match users.get_key_value(user.as_str()) {
-                    Some((known, ())) if !anyway && known.0.epoch().0 > ownership.epoch => (None, Vec::new()),
+                    Some((known, ())) if !anyway && !ownership::is_news(Some(known.0.epoch()), Epoch(ownership.epoch)) => {
+                        (None, Vec::new())
+                    },
                     Some((known, ())) => (Some(Arc::clone(&known.0)), known.0.change_owner(ownership)),
                     None => {
                         let resident = Resident::new(user.clone(), ownership);

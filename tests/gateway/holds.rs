@@ -55,6 +55,36 @@ async fn held_requests_survive_the_switch_and_start_in_order_at_the_new_owner() 
     stage.front.waiting(0.0).await;
 }
 
+/// Found by the model: V7 saves whoever's complete copy stands at the target, so until the move has ended he is not gone.
+#[tokio::test]
+async fn a_user_whose_worker_dies_in_his_move_waits_for_its_end() {
+    let stage = Stage::set(app("one").await, app("two").await).await;
+    let (browser, client) = stage.alice().await;
+    stage.commander.send(hold(20, "alice")).await;
+    stage.commander.receive(held).await;
+    let dead = Table {
+        version: 15,
+        live: true,
+        groups: vec![group(2)],
+        dead: vec![1],
+        ..Table::default()
+    };
+    stage.commander.send(Command::Table(dead)).await;
+    eventually("the death is known", async || {
+        stage.front.browser().get("/").await.text() == "two"
+    })
+    .await;
+    let waiting = Stage::spawn(&browser, "/a");
+    stage.front.waiting(1.0).await;
+    stage
+        .commander
+        .send(route(20, owned("alice", 2, 20, &[&client])))
+        .await;
+    let answer = waiting.await.unwrap();
+    assert_eq!((answer.text(), answer.cookies().len()), ("two", 0));
+    assert_eq!(stage.two.last().header("pool-user"), Some("alice"));
+}
+
 #[tokio::test]
 async fn after_an_abort_held_requests_run_at_the_old_owner_under_the_new_epoch() {
     let stage = Stage::set(app("one").await, app("two").await).await;

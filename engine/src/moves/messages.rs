@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::ids::{Birth, ClientId, Epoch, GatewayId, UserId};
 
 /// A package that waits at the source for its Fetch.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Package {
     /// Size.
     pub bytes: u64,
@@ -16,7 +16,7 @@ pub struct Package {
 }
 
 /// Whether the user moves, or a slice of him joins the rest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// The user goes from source to target and gets the move's id as his epoch.
     Move,
@@ -28,7 +28,7 @@ pub enum Kind {
 }
 
 /// How long each step may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Timeouts {
     /// Until every gateway has answered Held.
     pub held: Duration,
@@ -58,7 +58,7 @@ impl Default for Timeouts {
 }
 
 /// Why a move did not happen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Cause {
     /// A gateway did not answer Held in time.
     HeldTimeout,
@@ -79,7 +79,7 @@ pub enum Cause {
 }
 
 /// Why an agent did not do what it was told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Nack {
     /// An open request outlived the quiesce limit (V2).
     Busy,
@@ -126,7 +126,7 @@ impl Cause {
 }
 
 /// What happened. Acks and Nacks are those of this move's commands; late ones change nothing.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Event {
     /// A gateway flagged the user.
     Held(GatewayId),
@@ -161,7 +161,7 @@ pub enum Event {
 }
 
 /// To whom a gateway's held requests go when there is no Route.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Back {
     /// To the owner as he was: nothing had been frozen.
     Unchanged,
@@ -172,7 +172,7 @@ pub enum Back {
 }
 
 /// What is to be done, in this order.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Effect {
     /// Tell this gateway to hold (V1).
     Hold(GatewayId),
@@ -199,7 +199,7 @@ pub enum Effect {
 }
 
 /// How it ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Outcome {
     /// He lives at the target.
     Moved,
@@ -210,7 +210,7 @@ pub enum Outcome {
 }
 
 /// Who moves where under which epochs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Order {
     /// Who.
     pub user: UserId,

@@ -12,7 +12,7 @@ use crate::ids::{Birth, Epoch, GatewayId, UserId};
 
 pub use messages::{Back, Cause, Effect, Event, Kind, Nack, Order, Outcome, Package, Timeouts};
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Phase {
     Holding(BTreeSet<GatewayId>),
     Snapshotting,
@@ -25,7 +25,7 @@ enum Phase {
 }
 
 /// What an abort still waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Abort {
     cause: Cause,
     /// The source has to take the user back, or to drop the slice of a join.
@@ -35,7 +35,7 @@ struct Abort {
 }
 
 /// A move under way.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Move {
     /// Who.
     pub user: UserId,
@@ -208,7 +208,8 @@ impl Move {
     }
 
     fn gateway(&mut self, event: &Event, now: Duration, effects: &mut Vec<Effect>) {
-        let open = self.is_open();
+        // An abort is not over before the source has answered: should it die instead, the move goes on (V7).
+        let open = self.is_open() || matches!(self.phase, Phase::Aborting(Abort { source: true, .. }));
         match (event, &mut self.phase) {
             (Event::GatewayJoined(gateway), Phase::Holding(waiting)) => {
                 waiting.insert(*gateway);

@@ -150,7 +150,7 @@ pub(super) async fn forget(shared: &Shared, user: &UserId, mv: Epoch) -> Outcome
         }
         let now = shared.now();
         shared.persist_change(|inner| {
-            inner.fence.forgotten(user, now);
+            inner.fence.forgotten(user, mv, now);
             inner.packages.drop_of(user);
         })?;
     }

@@ -2,19 +2,18 @@
 
 use std::time::Duration;
 
-use elastic_pool_engine::ids::{ClientId, Epoch, UserId};
+use crate::ids::{ClientId, Epoch, UserId};
 
-use super::{Fence, MAX_CLIENTS, MAX_RECORDS, Record, Refusal, Shown, State, Step, valid};
-use crate::credentials::Key;
+use super::{Fence, MAX_CLIENTS, MAX_RECORDS, Record, Refusal, Shown, State, Step, Tickets, valid};
 
 impl Fence {
     /// Command Assign: owned here from now on under `shown`.
-    pub(crate) fn assign(
+    pub fn assign(
         &mut self,
         user: &UserId,
         shown: Shown<'_>,
         clients: &[ClientId],
-        key: Option<&Key>,
+        key: Option<&impl Tickets>,
         now: Duration,
     ) -> Result<Step, Refusal> {
         if !valid(key, user, shown) || (self.records.len() >= MAX_RECORDS && !self.records.contains_key(user))
@@ -47,7 +46,7 @@ impl Fence {
     }
 
     /// May `mv` be snapshot here? `Done`: he is frozen for it already.
-    pub(crate) fn may_freeze(&self, user: &UserId, mv: Epoch) -> Result<Step, Refusal> {
+    pub fn may_freeze(&self, user: &UserId, mv: Epoch) -> Result<Step, Refusal> {
         let record = self.records.get(user).ok_or(Refusal::NotHere)?;
         match record.state {
             State::Frozen { mv: open, .. } if open == mv => Ok(Step::Done),
@@ -59,7 +58,7 @@ impl Fence {
     }
 
     /// V3: from now on nothing of the user is served.
-    pub(crate) fn freeze(&mut self, user: &UserId, mv: Epoch, now: Duration) -> Result<Step, Refusal> {
+    pub fn freeze(&mut self, user: &UserId, mv: Epoch, now: Duration) -> Result<Step, Refusal> {
         let step = self.may_freeze(user, mv)?;
         if let (Step::Go, Some(record)) = (step, self.records.get_mut(user)) {
             let epoch = record.epoch();
@@ -69,7 +68,7 @@ impl Fence {
     }
 
     /// A snapshot that did not come about: as before it.
-    pub(crate) fn unfreeze(&mut self, user: &UserId, mv: Epoch, now: Duration) {
+    pub fn unfreeze(&mut self, user: &UserId, mv: Epoch, now: Duration) {
         if let Some(record) = self.records.get_mut(user)
             && let State::Frozen { epoch, mv: open } = record.state
             && open == mv
@@ -88,12 +87,12 @@ impl Fence {
     }
 
     /// May he be thawed under `shown`? (V6, or a forward above the frozen epoch.)
-    pub(crate) fn may_thaw(
+    pub fn may_thaw(
         &self,
         user: &UserId,
         mv: Epoch,
         shown: Shown<'_>,
-        key: Option<&Key>,
+        key: Option<&impl Tickets>,
     ) -> Result<Step, Refusal> {
         let record = self.records.get(user).ok_or(Refusal::NotHere)?;
         if !valid(key, user, shown) {
@@ -111,14 +110,14 @@ impl Fence {
     }
 
     /// The app's copy was thawed: owned under `shown`, which [`Fence::may_thaw`] allowed.
-    pub(crate) fn thawed(&mut self, user: &UserId, shown: Shown<'_>, now: Duration) {
+    pub fn thawed(&mut self, user: &UserId, shown: Shown<'_>, now: Duration) {
         if let Some(record) = self.records.get_mut(user) {
             record.own(shown.epoch, shown.ticket, now);
         }
     }
 
     /// May the package of `mv` be staged? A join is staged beside its resident and leaves his record alone.
-    pub(crate) fn may_stage(&self, user: &UserId, mv: Epoch, join: bool) -> Result<Step, Refusal> {
+    pub fn may_stage(&self, user: &UserId, mv: Epoch, join: bool) -> Result<Step, Refusal> {
         let Some(record) = self.records.get(user) else {
             return if join { Err(Refusal::NotHere) } else { Ok(Step::Go) };
         };
@@ -138,7 +137,7 @@ impl Fence {
     }
 
     /// V4 begins (`complete` false) or ended (true).
-    pub(crate) fn staged(&mut self, user: &UserId, mv: Epoch, complete: bool, now: Duration) {
+    pub fn staged(&mut self, user: &UserId, mv: Epoch, complete: bool, now: Duration) {
         let record = self
             .records
             .entry(user.clone())
@@ -155,7 +154,7 @@ impl Fence {
     }
 
     /// May `mv` be activated? `Done`: it is routed here already.
-    pub(crate) fn may_activate(&self, user: &UserId, mv: Epoch, join: bool) -> Result<Step, Refusal> {
+    pub fn may_activate(&self, user: &UserId, mv: Epoch, join: bool) -> Result<Step, Refusal> {
         match self.records.get(user).ok_or(Refusal::NotHere)?.state {
             State::Owned { .. } if join => Ok(Step::Go),
             State::Owned { epoch } if epoch == mv => Ok(Step::Done),
@@ -169,7 +168,7 @@ impl Fence {
     }
 
     /// The app serves the copy from now on, the fence once the Route or a forward comes.
-    pub(crate) fn activated(&mut self, user: &UserId, mv: Epoch, now: Duration) {
+    pub fn activated(&mut self, user: &UserId, mv: Epoch, now: Duration) {
         if let Some(record) = self.records.get_mut(user) {
             if let State::Staged {
                 mv: open, complete, ..
@@ -187,7 +186,7 @@ impl Fence {
     }
 
     /// May the staged copy of `mv` be dropped? Only a copy that was not routed.
-    pub(crate) fn may_discard(&self, user: &UserId, mv: Epoch) -> Result<Step, Refusal> {
+    pub fn may_discard(&self, user: &UserId, mv: Epoch) -> Result<Step, Refusal> {
         match self.records.get(user).map(|record| record.state) {
             Some(State::Owned { epoch }) if epoch == mv => Err(Refusal::Refused),
             _ => Ok(Step::Go),
@@ -195,23 +194,19 @@ impl Fence {
     }
 
     /// The staged copy of `mv` is gone.
-    pub(crate) fn discarded(&mut self, user: &UserId, mv: Epoch, now: Duration) {
+    pub fn discarded(&mut self, user: &UserId, mv: Epoch, now: Duration) {
         let Some(record) = self.records.get_mut(user) else {
             return;
         };
         if !matches!(record.state, State::Staged { mv: open, .. } if open == mv) {
             return;
         }
-        if record.floor > Epoch::PROVISIONAL {
-            let floor = record.floor;
-            record.leave_past(floor, now);
-        } else {
-            self.remove(user);
-        }
+        // A Route that this move did have is on its way to nobody: its ticket must not raise anything here.
+        record.leave_past(record.floor, mv, now);
     }
 
     /// May the app's copy be dropped after the commit of `mv` (or a join that failed)?
-    pub(crate) fn may_forget(&self, user: &UserId, mv: Epoch) -> Result<Step, Refusal> {
+    pub fn may_forget(&self, user: &UserId, mv: Epoch) -> Result<Step, Refusal> {
         match self.records.get(user).map(|record| record.state) {
             None | Some(State::Past { .. }) => Ok(Step::Done),
             Some(State::Provisional) => Ok(Step::Go),
@@ -221,18 +216,15 @@ impl Fence {
         }
     }
 
-    /// The app's copy is gone: past.
-    pub(crate) fn forgotten(&mut self, user: &UserId, now: Duration) {
+    /// The app's copy is gone: past. `mv` is what it was given away under.
+    pub fn forgotten(&mut self, user: &UserId, mv: Epoch, now: Duration) {
         let Some(record) = self.records.get_mut(user) else {
             return;
         };
         for client in std::mem::take(&mut record.clients) {
             self.clients.remove(&client);
         }
-        let epoch = record.epoch();
-        record.leave_past(epoch, now);
-        if record.floor == Epoch::PROVISIONAL {
-            self.records.remove(user);
-        }
+        let epoch = record.epoch().max(record.floor);
+        record.leave_past(epoch, mv, now);
     }
 }

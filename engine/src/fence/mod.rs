@@ -1,18 +1,16 @@
-//! The fence (V8): what this agent may serve, one record per user, as a pure table; it sends nothing, stores nothing and reads no clock.
+//! The fence (V8): what an agent may serve, one record per user, as a pure table; it sends nothing, stores nothing and reads no clock.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-use elastic_pool_engine::ids::{ClientId, Epoch, UserId};
 use serde::{Deserialize, Serialize};
 
-use crate::channel::proto::{Claim, claim};
-use crate::credentials::Key;
+use crate::ids::{ClientId, Epoch, UserId};
 
 mod moves;
 
 /// A user who was given away is remembered this long.
-pub(crate) const PAST_KEPT: Duration = Duration::from_mins(10);
+pub const PAST_KEPT: Duration = Duration::from_mins(10);
 /// Most records of users who were given away; the oldest goes first.
 const MAX_PAST: usize = 20_000;
 /// Most records at all; beyond them a user is refused.
@@ -21,55 +19,78 @@ const MAX_RECORDS: usize = 200_000;
 const MAX_CLIENTS: usize = 64;
 
 /// What the agent holds of one user.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum State {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum State {
     /// Logged in here, granted by nobody yet (epoch 0).
     Provisional,
     /// Granted.
-    Owned { epoch: Epoch },
-    /// Source of an open move; `epoch` is what he was owned under.
-    Frozen { epoch: Epoch, mv: Epoch },
+    Owned {
+        /// Under which epoch.
+        epoch: Epoch,
+    },
+    /// Source of an open move.
+    Frozen {
+        /// What he was owned under; 0: provisional.
+        epoch: Epoch,
+        /// The move's id.
+        mv: Epoch,
+    },
     /// Target of an open move.
     Staged {
+        /// The move's id.
         mv: Epoch,
+        /// The whole package is in the app.
         complete: bool,
+        /// The app turned it on; served from the Route, an Assign or a forward with the move's ticket on.
         activated: bool,
     },
     /// Granted once, given away since.
-    Past { epoch: Epoch },
+    Past {
+        /// The highest epoch that he was given away under.
+        epoch: Epoch,
+    },
 }
 
 /// One user's record.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Record {
-    pub(crate) state: State,
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Record {
+    /// How he is held.
+    pub state: State,
     /// No epoch up to this one is ever accepted anew: he was given away under it.
-    pub(crate) floor: Epoch,
+    pub floor: Epoch,
     /// Ticket of the epoch held; empty when provisional.
-    pub(crate) ticket: String,
-    #[serde(with = "super::fence_file::clients")]
-    pub(crate) clients: Vec<ClientId>,
+    pub ticket: String,
+    /// His browsers (L1), oldest binding first.
+    pub clients: Vec<ClientId>,
     /// Last login, activation or request, by the agent's clock; for L7.
     #[serde(skip)]
-    pub(crate) touched: Duration,
+    pub touched: Duration,
     /// Lists of the app in a row that lacked him (L7).
     #[serde(skip)]
-    pub(crate) missing: u8,
+    pub missing: u8,
     /// When the present state began, by the agent's clock.
     #[serde(skip)]
-    pub(crate) since: Duration,
+    pub since: Duration,
 }
 
 /// What a forward shows of its user.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Shown<'a> {
-    pub(crate) epoch: Epoch,
-    pub(crate) ticket: &'a str,
+pub struct Shown<'a> {
+    /// The ownership that the gateway believes.
+    pub epoch: Epoch,
+    /// The commander's ticket for it; empty when there is none.
+    pub ticket: &'a str,
+}
+
+/// Who can tell a true ticket: the pod's own key.
+pub trait Tickets {
+    /// True when `ticket` is the commander's for this user, epoch and pod.
+    fn is_true(&self, user: &UserId, epoch: Epoch, ticket: &str) -> bool;
 }
 
 /// Answer of the fence to a forward.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Verdict {
     /// Serve; nothing changed.
     Accept,
     /// Serve; the record was raised.
@@ -77,14 +98,20 @@ pub(crate) enum Verdict {
     /// Serve; a client of session mode was seen a second time (P7): tell the commander.
     Born,
     /// The app's frozen copy must be thawed first, then [`Fence::thawed`].
-    Thaw { mv: Epoch },
-    /// Not executed; with the epoch that this agent knows.
-    Refuse { known: Option<Epoch> },
+    Thaw {
+        /// The move that is undone.
+        mv: Epoch,
+    },
+    /// Not executed.
+    Refuse {
+        /// The epoch that this agent knows, if it was granted one.
+        known: Option<Epoch>,
+    },
 }
 
 /// Why a transition is not possible.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refusal {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Refusal {
     /// No record of this user.
     NotHere,
     /// Another state, an older epoch or a ticket that does not hold.
@@ -92,8 +119,8 @@ pub(crate) enum Refusal {
 }
 
 /// What a transition found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Step {
     /// To be done now.
     Go,
     /// Was done before.
@@ -114,7 +141,7 @@ impl Record {
     }
 
     /// The epoch held, 0 for provisional and staged users.
-    pub(crate) fn epoch(&self) -> Epoch {
+    pub fn epoch(&self) -> Epoch {
         match self.state {
             State::Owned { epoch } | State::Frozen { epoch, .. } | State::Past { epoch } => epoch,
             State::Provisional | State::Staged { .. } => Epoch::PROVISIONAL,
@@ -122,12 +149,12 @@ impl Record {
     }
 
     /// True when he is served here.
-    pub(crate) fn is_served(&self) -> bool {
+    pub fn is_served(&self) -> bool {
         matches!(self.state, State::Provisional | State::Owned { .. })
     }
 
     /// A request, login or activation: lists asked for before it say nothing (L7).
-    pub(crate) fn touch(&mut self, now: Duration) {
+    pub fn touch(&mut self, now: Duration) {
         (self.touched, self.missing) = (now, 0);
     }
 
@@ -142,9 +169,10 @@ impl Record {
         self.touch(now);
     }
 
-    fn leave_past(&mut self, epoch: Epoch, now: Duration) {
-        self.floor = self.floor.max(epoch);
-        self.enter(State::Past { epoch: self.floor }, now);
+    /// Given away: `epoch` is what he was held under, and nothing up to `given` is accepted anew.
+    fn leave_past(&mut self, epoch: Epoch, given: Epoch, now: Duration) {
+        self.floor = self.floor.max(epoch).max(given);
+        self.enter(State::Past { epoch }, now);
         self.ticket.clear();
         self.clients.clear();
     }
@@ -152,19 +180,18 @@ impl Record {
 
 /// The table.
 #[derive(Debug, Default)]
-pub(crate) struct Fence {
+pub struct Fence {
     records: HashMap<UserId, Record>,
     clients: HashMap<ClientId, UserId>,
 }
 
-fn valid(key: Option<&Key>, user: &UserId, shown: Shown<'_>) -> bool {
-    shown.epoch > Epoch::PROVISIONAL
-        && key.is_some_and(|key| key.ticket_is_valid(user.as_str(), shown.epoch, shown.ticket))
+fn valid(key: Option<&impl Tickets>, user: &UserId, shown: Shown<'_>) -> bool {
+    shown.epoch > Epoch::PROVISIONAL && key.is_some_and(|key| key.is_true(user, shown.epoch, shown.ticket))
 }
 
 impl Fence {
     /// Takes over what a file held; all of it counts as seen `now`.
-    pub(crate) fn restore(records: Vec<(UserId, Record)>, now: Duration) -> Self {
+    pub fn restore(records: Vec<(UserId, Record)>, now: Duration) -> Self {
         let mut fence = Self::default();
         for (user, mut record) in records.into_iter().take(MAX_RECORDS) {
             (record.touched, record.since, record.missing) = (now, now, 0);
@@ -176,24 +203,28 @@ impl Fence {
         fence
     }
 
-    pub(crate) fn get(&self, user: &UserId) -> Option<&Record> {
+    /// A user's record.
+    pub fn get(&self, user: &UserId) -> Option<&Record> {
         self.records.get(user)
     }
 
-    pub(crate) fn get_mut(&mut self, user: &UserId) -> Option<&mut Record> {
+    /// A user's record, to note what the app said of him.
+    pub fn get_mut(&mut self, user: &UserId) -> Option<&mut Record> {
         self.records.get_mut(user)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&UserId, &Record)> {
+    /// All records, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (&UserId, &Record)> {
         self.records.iter()
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&UserId, &mut Record)> {
+    /// All records, to note what the app said of them.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (&UserId, &mut Record)> {
         self.records.iter_mut()
     }
 
     /// Users who live here (served, frozen or staged).
-    pub(crate) fn living(&self) -> usize {
+    pub fn living(&self) -> usize {
         self.records
             .values()
             .filter(|record| !matches!(record.state, State::Past { .. }))
@@ -201,16 +232,16 @@ impl Fence {
     }
 
     /// The user to whom a login at this agent bound the client (L1).
-    pub(crate) fn user_of(&self, client: &ClientId) -> Option<&UserId> {
+    pub fn user_of(&self, client: &ClientId) -> Option<&UserId> {
         self.clients.get(client)
     }
 
     /// May this forward be served? `session` is P7. Total; the table of the design, row by row.
-    pub(crate) fn check(
+    pub fn check(
         &mut self,
         user: &UserId,
         shown: Shown<'_>,
-        key: Option<&Key>,
+        key: Option<&impl Tickets>,
         session: bool,
         now: Duration,
     ) -> Verdict {
@@ -247,7 +278,7 @@ impl Fence {
         &mut self,
         user: &UserId,
         shown: Shown<'_>,
-        key: Option<&Key>,
+        key: Option<&impl Tickets>,
         session: bool,
         now: Duration,
     ) -> Verdict {
@@ -271,7 +302,7 @@ impl Fence {
     }
 
     /// L1: a login's answer bound `client` to `user`. False when the table is full.
-    pub(crate) fn login(&mut self, user: &UserId, client: Option<ClientId>, now: Duration) -> bool {
+    pub fn login(&mut self, user: &UserId, client: Option<ClientId>, now: Duration) -> bool {
         if self.records.len() >= MAX_RECORDS && !self.records.contains_key(user) {
             return false;
         }
@@ -302,7 +333,7 @@ impl Fence {
     }
 
     /// This client is a guest again; who it was, if anybody.
-    pub(crate) fn unbind(&mut self, client: &ClientId) -> Option<UserId> {
+    pub fn unbind(&mut self, client: &ClientId) -> Option<UserId> {
         let user = self.clients.remove(client)?;
         if let Some(record) = self.records.get_mut(&user) {
             record.clients.retain(|bound| bound != client);
@@ -311,7 +342,7 @@ impl Fence {
     }
 
     /// The user left (L7).
-    pub(crate) fn remove(&mut self, user: &UserId) -> Option<Record> {
+    pub fn remove(&mut self, user: &UserId) -> Option<Record> {
         let record = self.records.remove(user)?;
         for client in &record.clients {
             self.clients.remove(client);
@@ -320,7 +351,7 @@ impl Fence {
     }
 
     /// Drops what was past long enough, and the oldest beyond the bound. True when something went.
-    pub(crate) fn sweep(&mut self, now: Duration) -> bool {
+    pub fn sweep(&mut self, now: Duration) -> bool {
         let before = self.records.len();
         self.records.retain(|_, record| {
             !matches!(record.state, State::Past { .. }) || now.saturating_sub(record.since) < PAST_KEPT
@@ -338,33 +369,6 @@ impl Fence {
             }
         }
         self.records.len() != before
-    }
-
-    /// What Hello says of everybody.
-    pub(crate) fn claims(&self) -> Vec<Claim> {
-        self.records
-            .iter()
-            .map(|(user, record)| claim_of(user, record))
-            .collect()
-    }
-}
-
-fn claim_of(user: &UserId, record: &Record) -> Claim {
-    let (state, mv, complete) = match record.state {
-        State::Provisional => (claim::State::Provisional, Epoch(0), false),
-        State::Owned { .. } => (claim::State::Owned, Epoch(0), false),
-        State::Frozen { mv, .. } => (claim::State::Frozen, mv, false),
-        State::Staged { mv, complete, .. } => (claim::State::Staged, mv, complete),
-        State::Past { .. } => (claim::State::Past, Epoch(0), false),
-    };
-    Claim {
-        user: user.as_str().to_owned(),
-        epoch: record.epoch().0,
-        state: state.into(),
-        r#move: mv.0,
-        complete,
-        ticket: record.ticket.clone(),
-        clients: record.clients.iter().map(ToString::to_string).collect(),
     }
 }
 
