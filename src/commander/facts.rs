@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use elastic_pool_engine::group::DrainKind;
-use elastic_pool_engine::ids::{Birth, UserId};
+use elastic_pool_engine::ids::Birth;
 use elastic_pool_engine::{WorkerState, WorkerView};
 
 use super::Commander;
@@ -314,96 +314,5 @@ impl Commander {
         self.end_drain(birth);
         self.touch(&worker.group);
         self.remove_empty_group(&worker.group);
-    }
-
-    /// D1: sweeps a worker; its users' next requests are guests'. What V7 can save is saved first.
-    pub(super) fn dies(&mut self, birth: Birth, why: &str) {
-        let Some(worker) = self.workers.get_mut(&birth) else {
-            return;
-        };
-        if std::mem::replace(&mut worker.dead, true) {
-            return;
-        }
-        worker.agent = None;
-        let (key, uid, name) = (worker.group.clone(), worker.pod_uid().to_owned(), worker.name());
-        self.operations_lose_worker(birth);
-        self.recovery_loses_worker(birth);
-        let Some(group) = self.groups.get_mut(&key) else {
-            return;
-        };
-        let was_nascent = matches!(
-            group.engine.get(birth).map(|view| view.state),
-            Some(WorkerState::Nascent { .. })
-        );
-        if was_nascent {
-            group.spawns.fail(self.now);
-        }
-        let lost = self.sweep(birth, &key);
-        let Some(group) = self.groups.get_mut(&key) else {
-            return;
-        };
-        if lost > 0 || was_nascent {
-            group.note(
-                "WorkerDied",
-                format!("D1: {name}: {why}; {lost} users were swept"),
-                true,
-            );
-        }
-        group.engine.remove(birth);
-        if !uid.is_empty() {
-            group.retiring.insert(birth, uid);
-        }
-        self.end_drain(birth);
-        self.touch(&key);
-    }
-
-    /// Removes every user that still lives on a dead worker and counts him as lost.
-    fn sweep(&mut self, birth: Birth, group: &ObjectKey) -> usize {
-        let Some(key) = self.pool_of_group(group) else {
-            return 0;
-        };
-        let Some(pool) = self.pools.get_mut(&key) else {
-            return 0;
-        };
-        // V7: whose complete package stands at a target is not lost; his operation ends either way.
-        let saved = |user: &UserId| self.operations.is_open(&key, user);
-        let users: Vec<_> = pool
-            .surface
-            .of_worker(birth)
-            .filter(|user| !saved(user))
-            .cloned()
-            .collect();
-        for user in &users {
-            tracing::warn!(%user, worker = %birth, "user lost with his worker");
-            pool.surface.remove(user);
-            pool.user_sums.remove(user);
-        }
-        self.metrics.users_lost("worker_died", users.len());
-        users.len()
-    }
-
-    /// D1: silence of commander and gateways alike for `deadTimeout`.
-    pub(super) fn bury_silent(&mut self) {
-        let now = self.now;
-        let silent = |worker: &&Worker| {
-            let limit = self
-                .groups
-                .get(&worker.group)
-                .map(|group| group.spec.dead_timeout);
-            let asked = worker.announced && !worker.dead && worker.agent.is_none();
-            asked && limit.is_some_and(|limit| now.saturating_sub(worker.heard) > limit)
-        };
-        let dead: Vec<Birth> = self
-            .workers
-            .values()
-            .filter(silent)
-            .map(|worker| worker.birth)
-            .collect();
-        for birth in dead {
-            self.dies(
-                birth,
-                "neither its agent nor a gateway's forward was heard for deadTimeout",
-            );
-        }
     }
 }

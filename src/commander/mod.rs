@@ -7,6 +7,7 @@
 mod actor;
 mod archive;
 mod commands;
+mod deaths;
 mod decide;
 mod drain;
 mod facts;

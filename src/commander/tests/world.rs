@@ -1,0 +1,454 @@
+//! One commander among scripted agents and gateways; time is an argument.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use elastic_pool_engine::ids::{Birth, ClientId, Epoch, Term, UserId};
+use tokio::sync::mpsc;
+
+use crate::channel::proto::{
+    Ack, AgentCommand, AgentHello, AgentMessage, Claim, GatewayCommand, GatewayHello, GatewayMessage, Held,
+    Nack, Package, Place, Placed, Quiet, Report, Table, agent_command, agent_message, claim, gateway_command,
+    gateway_message, nack,
+};
+use crate::channel::server::{ChannelEvent, ConnectionId, PeerIdentity};
+use crate::commander::{Commander, Event};
+use crate::credentials::Key;
+use crate::metrics::Metrics;
+use crate::vehicle::{Fact, GroupSpec, Mode, ObjectKey, Orders, PoolKeys, WorkerFact};
+
+pub(super) fn pool() -> ObjectKey {
+    ObjectKey {
+        namespace: "test".into(),
+        name: "shop".into(),
+    }
+}
+
+pub(super) fn group() -> ObjectKey {
+    ObjectKey {
+        namespace: "test".into(),
+        name: "shop-blue".into(),
+    }
+}
+
+pub(super) fn spec() -> GroupSpec {
+    GroupSpec {
+        key: group(),
+        uid: "group-uid".into(),
+        pool: pool(),
+        version: "blue".into(),
+        generation: 1,
+        default_group: true,
+        mode: Mode::Active,
+        session_users: false,
+        session_timeout: Duration::from_mins(30),
+        min: 1,
+        max: Some(4),
+        max_surge: 1,
+        spawn_timeout: Duration::from_mins(2),
+        reception_threshold: 0.5,
+        admission_threshold: 0.8,
+        margin_workers: 1.5,
+        smoothing_rows: 2,
+        memory_limit: None,
+        cpu_capacity: 1.0,
+        interval: Duration::from_secs(5),
+        dead_timeout: Duration::from_mins(1),
+        live_moves: true,
+        hold_timeout: Duration::from_secs(5),
+        quiesce_timeout: Duration::from_secs(2),
+        drain_timeout: Duration::from_mins(2),
+        max_package: 1 << 24,
+        parallelism: 2,
+        close_streams: true,
+        template_hash: "t1".into(),
+    }
+}
+
+/// A scripted agent: acknowledges what it is told, unless told not to.
+pub(super) struct FakeAgent {
+    pub(super) connection: ConnectionId,
+    pub(super) commands: mpsc::Receiver<AgentCommand>,
+    pub(super) sequence: u64,
+    pub(super) told: Vec<agent_command::Command>,
+    /// What it does not answer.
+    pub(super) ignores: fn(&agent_command::Command) -> bool,
+    pub(super) nack_snapshots: bool,
+    pub(super) closed: bool,
+}
+
+pub(super) struct FakeGateway {
+    pub(super) connection: ConnectionId,
+    pub(super) commands: mpsc::Receiver<GatewayCommand>,
+    pub(super) told: Vec<gateway_command::Command>,
+}
+
+/// One commander and its world.
+pub(super) struct World {
+    pub(super) commander: Commander,
+    pub(super) now: Duration,
+    pub(super) keys: PoolKeys,
+    pub(super) agents: BTreeMap<Birth, FakeAgent>,
+    pub(super) gateways: Vec<FakeGateway>,
+    pub(super) connections: u64,
+    pub(super) orders: Orders,
+    pub(super) requests: u64,
+    /// How often any app was restarted.
+    pub(super) lives: u32,
+}
+
+impl World {
+    pub(super) fn new(term: u64, spec: GroupSpec) -> Self {
+        let now = Duration::from_secs(100);
+        let keys = PoolKeys {
+            pool: Key::random().unwrap(),
+            ticket: Key::random().unwrap(),
+        };
+        let mut world = Self {
+            commander: Commander::new(Term(term), Arc::new(Metrics::new().unwrap()), now),
+            now,
+            keys: keys.clone(),
+            agents: BTreeMap::new(),
+            gateways: Vec::new(),
+            connections: 0,
+            orders: Orders::default(),
+            requests: 0,
+            lives: 0,
+        };
+        world.fact(Fact::Group(Box::new(spec)));
+        world.fact(Fact::Keys(pool(), keys));
+        world
+    }
+
+    /// A world that is synced, with its first worker routable and one gateway.
+    pub(super) fn serving() -> Self {
+        Self::serving_with(spec())
+    }
+
+    pub(super) fn serving_with(spec: GroupSpec) -> Self {
+        let mut world = Self::new(1, spec);
+        world.fact(Fact::Synced);
+        world.gateway();
+        world.make_wanted();
+        world
+    }
+
+    pub(super) fn event(&mut self, event: Event) {
+        self.commander.handle(event, self.now);
+        self.answer();
+        if let Some(orders) = self.commander.take_orders() {
+            self.orders = orders;
+        }
+    }
+
+    pub(super) fn fact(&mut self, fact: Fact) {
+        self.event(Event::Fact(fact));
+    }
+
+    pub(super) fn pass(&mut self, time: Duration) {
+        let end = self.now + time;
+        while self.now < end {
+            self.now += Duration::from_millis(100);
+            self.event(Event::Tick);
+        }
+    }
+
+    pub(super) fn connection(&mut self) -> ConnectionId {
+        self.connections += 1;
+        ConnectionId(self.connections)
+    }
+
+    pub(super) fn gateway(&mut self) -> usize {
+        let connection = self.connection();
+        let (sender, commands) = mpsc::channel(4096);
+        let name = format!("gateway-{}", connection.0);
+        let identity = PeerIdentity {
+            namespace: "test".into(),
+            pod_name: name.clone(),
+            pod_uid: name.clone(),
+            service_account: "shop-gateway".into(),
+        };
+        let hello = GatewayHello {
+            protocol: 1,
+            pod_uid: name.clone(),
+            incarnation: name,
+            pool: "shop".into(),
+            namespace: "test".into(),
+            ..GatewayHello::default()
+        };
+        self.gateways.push(FakeGateway {
+            connection,
+            commands,
+            told: Vec::new(),
+        });
+        let up = ChannelEvent::GatewayUp {
+            connection,
+            identity,
+            hello: Box::new(hello),
+            commands: sender,
+        };
+        self.event(Event::Channel(up));
+        self.gateways.len() - 1
+    }
+
+    pub(super) fn fact_of(birth: Birth) -> WorkerFact {
+        WorkerFact {
+            birth,
+            group: group(),
+            name: format!("shop-blue-{}", birth.0 & 0xff),
+            pod_uid: format!("uid-{}", birth.0),
+            ready: true,
+            address: "10.0.0.1:15080".into(),
+            peer: "10.0.0.1:15081".into(),
+            terminating: false,
+            finished: false,
+            app_container_id: String::new(),
+            app_restarts: 0,
+            failure: None,
+            template_hash: "t1".into(),
+            must_go: false,
+        }
+    }
+
+    /// Makes every wanted worker: a pod, then its agent's Hello.
+    pub(super) fn make_wanted(&mut self) -> Vec<Birth> {
+        let wanted = self
+            .orders
+            .desired
+            .get(&group())
+            .map(|desired| desired.spawn.clone())
+            .unwrap_or_default();
+        for birth in &wanted {
+            self.fact(Fact::Worker(Box::new(World::fact_of(*birth))));
+            self.hello(*birth, Vec::new());
+        }
+        wanted
+    }
+
+    pub(super) fn hello(&mut self, birth: Birth, users: Vec<Claim>) {
+        let connection = self.connection();
+        let (sender, commands) = mpsc::channel(4096);
+        let identity = PeerIdentity {
+            namespace: "test".into(),
+            pod_name: "pod".into(),
+            pod_uid: format!("uid-{}", birth.0),
+            service_account: "default".into(),
+        };
+        let hello = AgentHello {
+            protocol: 1,
+            capabilities: vec!["snapshot".into()],
+            pod_uid: identity.pod_uid.clone(),
+            incarnation: format!("inc-{}", connection.0),
+            app_instance: format!("app-{}-{}", birth.0, self.lives),
+            contract: true,
+            users,
+            ..AgentHello::default()
+        };
+        let agent = FakeAgent {
+            connection,
+            commands,
+            sequence: 0,
+            told: Vec::new(),
+            ignores: |_| false,
+            nack_snapshots: false,
+            closed: false,
+        };
+        self.agents.insert(birth, agent);
+        let up = ChannelEvent::AgentUp {
+            connection,
+            identity,
+            hello: Box::new(hello),
+            commands: sender,
+        };
+        self.event(Event::Channel(up));
+    }
+
+    /// The agent's next Hello names another app process.
+    pub(super) fn restart_app(&mut self, birth: Birth) {
+        self.lives += 1;
+        self.hello(birth, Vec::new());
+    }
+
+    pub(super) fn say(&mut self, birth: Birth, message: agent_message::Message) {
+        let connection = self.agents[&birth].connection;
+        let message = Box::new(AgentMessage {
+            message: Some(message),
+        });
+        self.event(Event::Channel(ChannelEvent::Agent(connection, message)));
+    }
+
+    pub(super) fn gateway_says(&mut self, index: usize, message: gateway_message::Message) {
+        let connection = self.gateways[index].connection;
+        let message = Box::new(GatewayMessage {
+            message: Some(message),
+        });
+        self.event(Event::Channel(ChannelEvent::Gateway(connection, message)));
+    }
+
+    /// One report of every worker; `cpu` in its order of birth, the last for all further ones.
+    pub(super) fn reports(&mut self, cpu: &[f64]) {
+        self.pass(Duration::from_secs(5));
+        let births: Vec<Birth> = self.agents.keys().copied().collect();
+        for (index, birth) in births.iter().enumerate() {
+            let cpu = cpu.get(index).or(cpu.last()).copied();
+            let Some(agent) = self.agents.get_mut(birth) else {
+                continue;
+            };
+            agent.sequence += 1;
+            let empty = agent.closed && !self.has_users(*birth);
+            let Some(agent) = self.agents.get_mut(birth) else {
+                continue;
+            };
+            let report = Report {
+                sequence: agent.sequence,
+                cpu,
+                empty,
+                ..Report::default()
+            };
+            self.say(*birth, agent_message::Message::Report(report));
+        }
+    }
+
+    /// A full smoothing window of a busy reception: before it a worker counts as room (G1).
+    pub(super) fn saturate(&mut self) {
+        self.reports(&[0.9]);
+        self.reports(&[0.9]);
+    }
+
+    pub(super) fn has_users(&self, birth: Birth) -> bool {
+        self.commander.pools[&pool()].surface.count(birth) > 0
+    }
+
+    /// Lets agents and gateways answer until nobody says anything more.
+    pub(super) fn answer(&mut self) {
+        loop {
+            let mut said = Vec::new();
+            for agent in self.agents.values_mut() {
+                while let Ok(AgentCommand {
+                    id,
+                    command: Some(command),
+                }) = agent.commands.try_recv()
+                {
+                    if let agent_command::Command::Admission(admission) = &command {
+                        agent.closed = !admission.open;
+                    }
+                    let snapshot = matches!(command, agent_command::Command::Snapshot(_));
+                    let ignored = (agent.ignores)(&command);
+                    agent.told.push(command);
+                    if id == 0 || ignored {
+                        continue;
+                    }
+                    let message = if snapshot && agent.nack_snapshots {
+                        agent_message::Message::Nack(Nack {
+                            id,
+                            reason: nack::Reason::Busy.into(),
+                            message: String::new(),
+                        })
+                    } else {
+                        let package = snapshot.then(Package::default);
+                        agent_message::Message::Ack(Ack { id, package })
+                    };
+                    let message = Box::new(AgentMessage {
+                        message: Some(message),
+                    });
+                    said.push(Event::Channel(ChannelEvent::Agent(agent.connection, message)));
+                }
+            }
+            for gateway in &mut self.gateways {
+                while let Ok(GatewayCommand {
+                    command: Some(command),
+                }) = gateway.commands.try_recv()
+                {
+                    if let gateway_command::Command::Hold(hold) = &command {
+                        let held = gateway_message::Message::Held(Held { r#move: hold.r#move });
+                        let message = Box::new(GatewayMessage { message: Some(held) });
+                        said.push(Event::Channel(ChannelEvent::Gateway(gateway.connection, message)));
+                    }
+                    gateway.told.push(command);
+                }
+            }
+            if said.is_empty() {
+                return;
+            }
+            for event in said {
+                self.commander.handle(event, self.now);
+            }
+        }
+    }
+
+    pub(super) fn login(&mut self, user: &str, client: u8, at: Birth) -> Placed {
+        self.requests += 1;
+        let (request, client) = (self.requests, ClientId([client; 16]).to_string());
+        let place = Place {
+            request,
+            user: user.into(),
+            client: client.clone(),
+            birth: at.0,
+            group: String::new(),
+        };
+        self.gateway_says(0, gateway_message::Message::Place(place));
+        let placed = self.gateways[0]
+            .told
+            .iter()
+            .rev()
+            .find_map(|command| match command {
+                gateway_command::Command::Placed(placed) if placed.request == request => Some(placed.clone()),
+                _ => None,
+            });
+        let placed = placed.expect("a login is answered");
+        if placed.move_follows || placed.join_follows {
+            self.gateway_says(
+                0,
+                gateway_message::Message::Quiet(Quiet {
+                    user: user.into(),
+                    client,
+                }),
+            );
+        }
+        placed
+    }
+
+    pub(super) fn owner(&self, user: &str) -> Option<(Birth, Epoch)> {
+        let user = UserId::new(user).unwrap();
+        self.commander.pools[&pool()]
+            .surface
+            .get(&user)
+            .map(|resident| (resident.owner, resident.epoch))
+    }
+
+    pub(super) fn births(&self) -> Vec<Birth> {
+        self.commander.groups[&group()]
+            .engine
+            .workers()
+            .map(|worker| worker.birth)
+            .collect()
+    }
+
+    pub(super) fn retired(&self) -> Vec<Birth> {
+        self.orders.desired[&group()]
+            .retire
+            .iter()
+            .map(|(birth, _)| *birth)
+            .collect()
+    }
+
+    pub(super) fn owned(&self, user: &str, birth: Birth, epoch: u64) -> Claim {
+        let pod = self.keys.ticket.for_pod(&format!("uid-{}", birth.0));
+        Claim {
+            user: user.into(),
+            epoch,
+            state: claim::State::Owned.into(),
+            ticket: pod.ticket(user, Epoch(epoch)),
+            ..Claim::default()
+        }
+    }
+
+    pub(super) fn full_table(&self, index: usize) -> &Table {
+        let full = |command: &'_ gateway_command::Command| matches!(command, gateway_command::Command::Table(table) if table.full);
+        match self.gateways[index].told.iter().find(|command| full(command)) {
+            Some(gateway_command::Command::Table(table)) => table,
+            _ => panic!("a gateway gets a full table"),
+        }
+    }
+}
