@@ -8,6 +8,7 @@ pub mod commander;
 pub mod controller;
 pub mod credentials;
 pub mod decide;
+pub mod decisions;
 pub mod gateway;
 pub mod load;
 pub mod metrics;

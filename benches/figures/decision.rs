@@ -102,7 +102,7 @@ impl World {
         let (facts, fact_events) = mpsc::channel(1024);
         let (orders, wanted) = watch::channel(Arc::default());
         let metrics = Arc::new(Metrics::new()?);
-        commander::start(term, channel_events, fact_events, orders, metrics, stop.clone());
+        commander::start(term, channel_events, fact_events, orders, None, metrics, stop.clone());
         let spec = spec()?;
         let keys = PoolKeys {
             pool: Key::random()?,

@@ -5,6 +5,7 @@ use elastic_pool_engine::ids::{Birth, UserId};
 
 use super::Commander;
 use super::worker::Worker;
+use crate::vehicle::SpawnFailure;
 
 impl Commander {
     /// D1: sweeps a worker; its users' next requests are guests'. What V7 can save is saved first.
@@ -17,23 +18,24 @@ impl Commander {
         }
         worker.agent = None;
         let (key, uid, name) = (worker.group.clone(), worker.pod_uid().to_owned(), worker.name());
+        let failure = worker.fact.as_ref().and_then(|fact| fact.failure.clone());
+        self.reroute(birth);
         self.operations_lose_worker(birth);
         self.recovery_loses_worker(birth);
         let Some(group) = self.groups.get_mut(&key) else {
             return;
         };
-        let was_nascent = matches!(
-            group.engine.get(birth).map(|view| view.state),
-            Some(WorkerState::Nascent { .. })
-        );
-        if was_nascent {
+        let state = group.engine.get(birth).map(|view| view.state);
+        let failed = matches!(state, Some(WorkerState::Nascent { .. })) && birth.term() == self.term;
+        if failed {
             group.spawns.fail(self.now);
+            group.failure = Some(failure.unwrap_or_else(|| SpawnFailure::Mistake(format!("{name}: {why}"))));
         }
         let lost = self.sweep(birth, "worker_died");
         let Some(group) = self.groups.get_mut(&key) else {
             return;
         };
-        if lost > 0 || was_nascent {
+        if lost > 0 || failed {
             group.note(
                 "WorkerDied",
                 format!("D1: {name}: {why}; {lost} users were swept"),
@@ -54,10 +56,8 @@ impl Commander {
         let lost = self.sweep(birth, "app_restarted");
         if let Some(worker) = self.workers.get(&birth) {
             let (key, name) = (worker.group.clone(), worker.name());
-            if let Some(group) = self.groups.get_mut(&key) {
-                let text = format!("D1: the app of {name} restarted; {lost} users were swept");
-                group.note("AppRestarted", text, true);
-            }
+            let text = format!("D1: the app of {name} restarted; {lost} users were swept");
+            self.note(&key, "AppRestarted", text, true);
         }
         self.refresh(birth);
     }
@@ -96,7 +96,8 @@ impl Commander {
                 .groups
                 .get(&worker.group)
                 .map(|group| group.spec.dead_timeout);
-            let asked = worker.announced && !worker.dead && worker.agent.is_none();
+            let known = worker.announced || (worker.birth.term() != self.term && worker.fact.is_some());
+            let asked = known && !worker.dead && worker.agent.is_none();
             asked && limit.is_some_and(|limit| now.saturating_sub(worker.heard) > limit)
         };
         let dead: Vec<Birth> = self

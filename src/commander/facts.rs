@@ -8,13 +8,38 @@ use elastic_pool_engine::{WorkerState, WorkerView};
 
 use super::Commander;
 use super::group::{GroupState, policy};
-use super::pool::PoolState;
 use super::worker::Worker;
 use crate::channel::proto::{Admission, agent_command};
-use crate::vehicle::{Fact, GroupSpec, ObjectKey, PoolKeys, SpawnFailure, WorkerFact};
+use crate::vehicle::{Fact, GroupSpec, Mode, ObjectKey, PoolKeys, SpawnFailure, WorkerFact};
 
 /// By then the watch has told of a deletion that a preStop told of first.
 const NEWS: Duration = Duration::from_secs(2);
+
+/// What an agent's Welcome takes from a manifest.
+#[derive(PartialEq)]
+struct Told {
+    interval: Duration,
+    session_users: bool,
+    session_timeout: Duration,
+    quiesce_timeout: Duration,
+    max_package: u64,
+    close_streams: bool,
+    live_moves: bool,
+}
+
+impl Told {
+    fn of(spec: &GroupSpec) -> Self {
+        Self {
+            interval: spec.interval,
+            session_users: spec.session_users,
+            session_timeout: spec.session_timeout,
+            quiesce_timeout: spec.quiesce_timeout,
+            max_package: spec.max_package,
+            close_streams: spec.close_streams,
+            live_moves: spec.live_moves,
+        }
+    }
+}
 
 impl Commander {
     pub(super) fn on_fact(&mut self, fact: Fact) {
@@ -31,30 +56,70 @@ impl Commander {
 
     fn group_fact(&mut self, spec: GroupSpec) {
         let key = spec.key.clone();
-        let pool = spec.pool.clone();
-
-        self.pools
-            .entry(pool.clone())
-            .or_insert_with(|| PoolState::new(pool));
+        self.pools.make(&spec.pool);
         match self.groups.get_mut(&key) {
             Some(group) => {
-                if group.spec.template_hash != spec.template_hash {
-                    group.spawns.clear();
-                    group.failure = None;
-                }
-                group.policy = policy(
-                    &spec,
-                    spec.live_moves && group.policy.moves == elastic_pool_engine::MoveMode::Live,
-                );
-                group.spec = spec;
+                let before = std::mem::replace(&mut group.spec, spec);
                 group.gone = false;
+                self.spec_changed(&key, &before);
             }
             None => {
                 self.groups.insert(key.clone(), GroupState::new(spec));
             }
         }
-
         self.touch(&key);
+    }
+
+    /// A manifest changed while its group runs: everything that follows from it follows at once.
+    fn spec_changed(&mut self, key: &ObjectKey, before: &GroupSpec) {
+        let Some(group) = self.groups.get_mut(key) else {
+            return;
+        };
+        group.policy = policy(&group.spec, group.spec.live_moves);
+        let template_changed = group.spec.template_hash != before.template_hash;
+        let retold = Told::of(&group.spec) != Told::of(before);
+        let stops = group.spec.mode != before.mode && group.spec.mode != Mode::Active;
+        if template_changed {
+            // G4: what failed was the other template.
+            group.spawns.clear();
+            group.failure = None;
+        }
+        let births: Vec<Birth> = group.engine.workers().map(|view| view.birth).collect();
+        for birth in births {
+            if template_changed {
+                self.give_up_hindered(birth);
+            }
+            if stops {
+                self.stop_compacting(birth);
+            }
+            self.learn_capabilities(birth);
+            if retold {
+                self.welcome_again(birth);
+            }
+        }
+        self.reread(key);
+    }
+
+    /// A spawn of the template before that says it cannot start is not waited for.
+    fn give_up_hindered(&mut self, birth: Birth) {
+        let nascent = matches!(self.view_of(birth), Some(WorkerState::Nascent { .. }));
+        if nascent && self.workers.get(&birth).is_some_and(|worker| worker.hindered) {
+            self.unspawn(birth);
+        }
+    }
+
+    /// A mode that compacts nobody puts the worker that is being emptied back to service.
+    fn stop_compacting(&mut self, birth: Birth) {
+        let Some(WorkerState::Draining(drain)) = self.view_of(birth) else {
+            return;
+        };
+        let Some(worker) = self.workers.get(&birth).filter(|_| drain.kind == DrainKind::Compaction) else {
+            return;
+        };
+        let (key, name) = (worker.group.clone(), worker.name());
+        self.cancel_drain(birth, false);
+        let text = format!("spec.mode compacts nobody any more: {name} takes newcomers again");
+        self.note(&key, "DrainCancelled", text, false);
     }
 
     fn group_gone(&mut self, key: &ObjectKey) {
@@ -62,7 +127,7 @@ impl Commander {
             group.gone = true;
             group.wanted.clear();
         }
-        self.orders_changed = true;
+        self.outlet.mark(key);
         self.remove_empty_group(key);
     }
 
@@ -77,16 +142,17 @@ impl Commander {
         };
         self.metrics.forget_group(key);
         let pool = group.spec.pool;
+        self.outlet.mark(key);
+        if let Some(pool) = self.pools.get_mut(&pool) {
+            pool.regrouped.insert(key.name.clone());
+        }
         if !self.groups.values().any(|other| other.spec.pool == pool) {
             self.pools.remove(&pool);
         }
     }
 
     fn pool_keys(&mut self, pool: &ObjectKey, keys: PoolKeys) {
-        self.pools
-            .entry(pool.clone())
-            .or_insert_with(|| PoolState::new(pool.clone()))
-            .keys = Some(keys);
+        self.pools.make(pool).keys = Some(keys);
     }
 
     fn worker_fact(&mut self, fact: &WorkerFact) {
@@ -103,6 +169,7 @@ impl Commander {
         };
         let before = worker.fact.replace(fact.clone());
         worker.terminating |= fact.terminating;
+        self.outlet.mark(&worker.group);
         if let (None, Some(asked)) = (&before, worker.asked_at) {
             self.metrics
                 .grew("created", self.now.saturating_sub(asked).as_secs_f64());
@@ -111,6 +178,7 @@ impl Commander {
         if let Some(group) = self.groups.get_mut(&fact.group) {
             group.wanted.remove(&birth);
         }
+        self.reroute(birth);
         if fact.finished {
             self.dies(birth, "its pod ended");
             return;
@@ -151,6 +219,9 @@ impl Commander {
             ..WorkerView::new(fact.birth, &fact.name)
         });
         self.workers.insert(fact.birth, worker);
+        if fact.birth.term() != self.term {
+            self.recovery_waits_for(fact.birth);
+        }
         true
     }
 
@@ -158,7 +229,7 @@ impl Commander {
     fn delete_unwanted(&mut self, fact: &WorkerFact) {
         if let Some(group) = self.groups.get_mut(&fact.group) {
             group.retiring.insert(fact.birth, fact.pod_uid.clone());
-            self.orders_changed = true;
+            self.outlet.mark(&fact.group);
         }
     }
 
@@ -197,48 +268,62 @@ impl Commander {
         ) {
             return;
         }
+        let key = worker.group.clone();
         // The kubelet's texts alternate and count up: one of them is told as a decision, the newest is the condition's.
         if !std::mem::replace(&mut worker.hindered, true) {
             let (SpawnFailure::NoCapacity(text) | SpawnFailure::Mistake(text)) = &failure;
             group.note("SpawnHindered", format!("G4: {}: {text}", worker.name()), true);
         }
         group.failure = Some(failure);
+        self.outlet.mark(&key);
     }
 
-    /// Routable: its pod is ready and its agent has announced; from then on only death or a drain changes it.
+    /// Routable: its pod is ready and its agent has announced; from then on only death or a drain changes it. One of
+    /// an earlier term was routable before: neither a missed probe nor an agent that has not dialed yet changes that.
     pub(super) fn try_routable(&mut self, birth: Birth) {
         let now = self.now;
-        let Some(worker) = self.workers.get_mut(&birth) else {
+        let Some(worker) = self.workers.get_mut(&birth).filter(|worker| !worker.dead) else {
             return;
         };
-        let ready = worker
-            .fact
-            .as_ref()
-            .is_some_and(|fact| fact.ready && !fact.address.is_empty());
-        let Some(group) = self.groups.get_mut(&worker.group) else {
+        let Some(fact) = worker.fact.as_ref().filter(|fact| !fact.address.is_empty()) else {
             return;
         };
-        let Some(WorkerState::Nascent { since }) = group.engine.get(birth).map(|view| view.state) else {
+        let adopted = birth.term() != self.term;
+        let ready = if adopted {
+            fact.ready || worker.inhabited
+        } else {
+            fact.ready && worker.announced
+        };
+        if ready && worker.announced && worker.routable_since.is_none() {
+            worker.routable_since = Some(now);
+            worker.rows = 0;
+        }
+        let Some(WorkerState::Nascent { since }) = self.view_of(birth) else {
             return;
         };
-        if !ready || !worker.announced || worker.dead {
+        if !ready {
             return;
         }
-        worker.routable_since = Some(now);
-        worker.rows = 0;
-        group
-            .engine
-            .update(birth, |view| view.state = WorkerState::Routable);
-        if worker.birth.term() == self.term {
-            self.metrics.spawned(now.saturating_sub(since).as_secs_f64());
-            self.metrics
-                .grew("routable", now.saturating_sub(since).as_secs_f64());
-            group.spawns.clear();
-            group.failure = None;
-            let name = worker.name();
-            group.note("WorkerReady", format!("{name} is routable"), false);
+        self.set_state(birth, WorkerState::Routable);
+        if !adopted {
+            self.spawned(birth, now.saturating_sub(since));
         }
         self.refresh(birth);
+    }
+
+    /// A spawn of this term came up: whatever failed before is over (G4).
+    fn spawned(&mut self, birth: Birth, took: Duration) {
+        let Some(worker) = self.workers.get(&birth) else {
+            return;
+        };
+        let (key, name) = (worker.group.clone(), worker.name());
+        self.metrics.spawned(took.as_secs_f64());
+        self.metrics.grew("routable", took.as_secs_f64());
+        if let Some(group) = self.groups.get_mut(&key) {
+            group.spawns.clear();
+            group.failure = None;
+        }
+        self.note(&key, "WorkerReady", format!("{name} is routable"), false);
     }
 
     /// D2: it must go for a reason that is not ours: its users move first.
@@ -247,25 +332,19 @@ impl Commander {
             return;
         };
         worker.terminating |= why.starts_with("its pod");
-        let name = worker.name();
-        let Some(group) = self.groups.get_mut(&worker.group) else {
-            return;
-        };
-        match group.engine.get(birth).map(|view| view.state) {
+        let (key, name, terminating) = (worker.group.clone(), worker.name(), worker.terminating);
+        match self.view_of(birth) {
             Some(WorkerState::Routable) => {}
             Some(WorkerState::Draining(drain)) if drain.kind == DrainKind::Compaction => {}
-            Some(WorkerState::Nascent { .. }) if !worker.terminating => return,
-            Some(WorkerState::Nascent { .. }) => {
-                group
-                    .engine
-                    .update(birth, |view| view.state = WorkerState::Retiring { must_go: true });
+            Some(WorkerState::Nascent { .. }) if terminating => {
+                self.set_state(birth, WorkerState::Retiring { must_go: true });
                 return;
             }
             _ => return,
         }
-        group.note("DrainStarted", format!("D2: {name} must go: {why}"), false);
+        self.note(&key, "DrainStarted", format!("D2: {name} must go: {why}"), false);
         self.drain(birth, DrainKind::MustGo);
-        self.touch_worker(birth);
+        self.touch(&key);
     }
 
     /// An agent's preStop waits. A failed liveness probe runs it as well as a deletion: the pod's own state tells.

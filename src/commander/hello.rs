@@ -54,6 +54,7 @@ impl Commander {
                 .any(|capability| capability == "snapshot"),
         });
         worker.announced = true;
+        worker.inhabited |= !hello.users.is_empty();
         worker.heard = now;
         worker.instance.clone_from(&hello.app_instance);
         self.agents.insert(connection, birth);
@@ -119,11 +120,13 @@ impl Commander {
     }
 
     /// Without snapshots in its app a group's users cannot be moved: it is drained by waiting instead.
-    fn learn_capabilities(&mut self, birth: Birth) {
+    pub(super) fn learn_capabilities(&mut self, birth: Birth) {
         let Some(worker) = self.workers.get(&birth) else {
             return;
         };
-        let snapshot = worker.agent.as_ref().is_some_and(|agent| agent.snapshot);
+        let Some(snapshot) = worker.agent.as_ref().map(|agent| agent.snapshot) else {
+            return;
+        };
         if let Some(group) = self.groups.get_mut(&worker.group) {
             let live = group.spec.live_moves && snapshot;
             group.policy.moves = if live {
