@@ -128,7 +128,7 @@ fn known(group: &Group) -> Result<(), Refusal> {
 }
 
 /// The least occupied that is not the reception and not passed over; ties go to the oldest (C2, C7).
-fn victim(group: &Group, now: Duration) -> Option<&WorkerView> {
+pub(crate) fn victim(group: &Group, now: Duration) -> Option<&WorkerView> {
     let reception = group.reception()?.birth;
     let free = |worker: &&WorkerView| {
         worker.birth != reception && worker.passed_over_until.is_none_or(|until| until <= now)

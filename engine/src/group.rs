@@ -115,7 +115,7 @@ impl WorkerView {
 }
 
 /// The living workers of one group, in order of birth.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Group {
     workers: BTreeMap<Birth, WorkerView>,
     index: Index,

@@ -3,11 +3,13 @@
 //! `report` and `window` keep what a worker measured (M), `occupancy` turns it into a [`Share`] (E),
 //! `placement` answers a login (P), `capacity` grows (G), `ledger` and `compaction` shrink (C), `plan` puts
 //! growth and compaction together, `moves` is one user's move (V), `recovery` judges what a new leader hears.
+//! `snapshot` saves a group to be asked again, `cases` answers made-up ones.
 
 pub mod backoff;
 pub mod capacity;
 pub mod cases;
 pub mod compaction;
+mod field;
 pub mod forward;
 pub mod group;
 pub mod ids;
@@ -19,9 +21,11 @@ pub mod plan;
 pub mod recovery;
 pub mod report;
 pub mod share;
+pub mod snapshot;
 pub mod thresholds;
 pub mod window;
 
+pub use field::FieldError;
 pub use group::{DrainKind, Group, WorkerState, WorkerView};
 pub use ids::{Birth, ClientId, Epoch, GatewayId, Term, UserId};
 pub use plan::{Action, Plan, Snapshot, plan};

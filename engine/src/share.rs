@@ -35,6 +35,16 @@ impl Share {
         Self(percent as i64 * (PICOS / 100))
     }
 
+    /// `picos` units of 10^-12, as [`Self::picos`] gives them.
+    pub const fn from_picos(picos: i64) -> Self {
+        Self(picos)
+    }
+
+    /// This share in units of 10^-12, exactly.
+    pub const fn picos(self) -> i64 {
+        self.0
+    }
+
     /// This share as a float, for people and JSON.
     pub fn as_f64(self) -> f64 {
         self.0 as f64 / PICOS as f64

@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::CaseError;
-use super::field::Field;
 use super::input::{Actor, Cast, NOW, Scene};
 use crate::capacity::{self, Growth, Reason, SpawnHistory};
 use crate::compaction::{self, Step, Survivors};
+use crate::field::{Field, FieldError};
 use crate::group::Group;
 use crate::ids::Birth;
 use crate::ledger::Ledger;
@@ -54,7 +53,7 @@ const CATEGORIES: &str = "evaluator, history, rates, window, fixture, placement,
                           compaction_sequence, or the case needs an input.event";
 
 impl Question {
-    pub(super) fn read(case: &Field<'_>) -> Result<Self, CaseError> {
+    pub(super) fn read(case: &Field<'_>) -> Result<Self, FieldError> {
         let event = case.get("input").get("event");
         match event.optional() {
             Some(event) => Self::of_event(event, &case.get("input").get("workers")),
@@ -62,7 +61,7 @@ impl Question {
         }
     }
 
-    fn of_category(category: &Field<'_>) -> Result<Self, CaseError> {
+    fn of_category(category: &Field<'_>) -> Result<Self, FieldError> {
         Ok(match category.text()? {
             "evaluator" => Self::Evaluator,
             "history" => Self::History,
@@ -77,7 +76,7 @@ impl Question {
         })
     }
 
-    fn of_event(event: &Field<'_>, workers: &Field<'_>) -> Result<Self, CaseError> {
+    fn of_event(event: &Field<'_>, workers: &Field<'_>) -> Result<Self, FieldError> {
         event.object()?;
         let kind = event.get("type");
         Ok(match kind.text()? {
@@ -100,7 +99,7 @@ impl Question {
 }
 
 impl Login {
-    fn read(event: &Field<'_>, workers: &Field<'_>) -> Result<Self, CaseError> {
+    fn read(event: &Field<'_>, workers: &Field<'_>) -> Result<Self, FieldError> {
         Ok(Self {
             user: user(event)?,
             currently_on: worker_name(&event.get("currently_on"), workers)?,
@@ -109,11 +108,11 @@ impl Login {
     }
 }
 
-fn user(event: &Field<'_>) -> Result<String, CaseError> {
+fn user(event: &Field<'_>) -> Result<String, FieldError> {
     Ok(event.get("user").optional_text()?.unwrap_or_default().to_owned())
 }
 
-fn worker_name(field: &Field<'_>, workers: &Field<'_>) -> Result<Option<String>, CaseError> {
+fn worker_name(field: &Field<'_>, workers: &Field<'_>) -> Result<Option<String>, FieldError> {
     let Some(name) = field.optional_text()? else {
         return Ok(None);
     };

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::CaseError;
-use super::field::Field;
+use crate::field::{Field, FieldError};
 use crate::forward::Forwards;
 use crate::group::{Drain, DrainKind, DrainProgress, Group, WorkerState, WorkerView};
 use crate::ids::Birth;
@@ -47,7 +46,7 @@ pub(super) struct Actor {
 }
 
 impl Scene {
-    pub(super) fn read(input: &Field<'_>) -> Result<Self, CaseError> {
+    pub(super) fn read(input: &Field<'_>) -> Result<Self, FieldError> {
         input.object()?;
         let thresholds = input.get("thresholds");
         let policy = policy(&thresholds)?;
@@ -72,7 +71,12 @@ impl Scene {
 }
 
 impl Cast {
-    fn read(workers: &Field<'_>, open: &Field<'_>, policy: &Policy, clock: Clock) -> Result<Self, CaseError> {
+    fn read(
+        workers: &Field<'_>,
+        open: &Field<'_>,
+        policy: &Policy,
+        clock: Clock,
+    ) -> Result<Self, FieldError> {
         let mut cast = Self::default();
         for (worker, birth) in workers.items()?.iter().zip(1..) {
             let (actor, state) = actor(worker, open, policy, Birth(birth))?;
@@ -114,19 +118,19 @@ struct Clock {
     interval: f64,
 }
 
-fn policy(thresholds: &Field<'_>) -> Result<Policy, CaseError> {
+fn policy(thresholds: &Field<'_>) -> Result<Policy, FieldError> {
     if let Some(thresholds) = thresholds.optional() {
         thresholds.object()?;
     }
     let defaults = Policy::default();
-    let share = |name: &str, default: Share, high: f64| -> Result<Share, CaseError> {
+    let share = |name: &str, default: Share, high: f64| -> Result<Share, FieldError> {
         Ok(thresholds
             .get(name)
             .number(0.0, high)?
             .and_then(Share::from_f64)
             .unwrap_or(default))
     };
-    let count = |name: &str, low, default| -> Result<usize, CaseError> {
+    let count = |name: &str, low, default| -> Result<usize, FieldError> {
         Ok(thresholds.get(name).count(low)?.unwrap_or(default))
     };
     let admission = share("admission_threshold", defaults.admission, 1.0)?;
@@ -180,7 +184,7 @@ fn policy(thresholds: &Field<'_>) -> Result<Policy, CaseError> {
 const STATES: &str = "routable, nascent, draining, evacuating, retiring, dead, quitting, quitted or aborted";
 
 /// `None` for a worker that is gone.
-fn state(field: &Field<'_>) -> Result<Option<WorkerState>, CaseError> {
+fn state(field: &Field<'_>) -> Result<Option<WorkerState>, FieldError> {
     let drain = |kind| {
         Some(WorkerState::Draining(Drain {
             kind,
@@ -204,7 +208,7 @@ fn actor(
     open: &Field<'_>,
     policy: &Policy,
     birth: Birth,
-) -> Result<(Actor, Option<WorkerState>), CaseError> {
+) -> Result<(Actor, Option<WorkerState>), FieldError> {
     worker.object()?;
     let name = worker.get("name").text()?.to_owned();
     let users = worker
@@ -231,14 +235,14 @@ fn actor(
     Ok((actor, state(&worker.get("state"))?))
 }
 
-fn measured(worker: &Field<'_>) -> Result<Option<Share>, CaseError> {
+fn measured(worker: &Field<'_>) -> Result<Option<Share>, FieldError> {
     Ok(worker
         .get("occupancy")
         .number(0.0, 1.0)?
         .and_then(Share::from_f64))
 }
 
-fn busy_users(field: &Field<'_>) -> Result<Vec<(String, usize)>, CaseError> {
+fn busy_users(field: &Field<'_>) -> Result<Vec<(String, usize)>, FieldError> {
     let Some(field) = field.optional() else {
         return Ok(Vec::new());
     };
@@ -254,7 +258,7 @@ fn view(
     state: WorkerState,
     policy: &Policy,
     clock: Clock,
-) -> Result<WorkerView, CaseError> {
+) -> Result<WorkerView, FieldError> {
     let reading = Reading::of(&actor.window, policy.smoothing_rows, &policy.limits);
     let rows = actor.window.rows().len();
     let window = policy.smoothing_window();
@@ -292,7 +296,7 @@ fn view(
     })
 }
 
-fn window(rows: &Field<'_>, policy: &Policy, rejected: &mut Vec<&'static str>) -> Result<Window, CaseError> {
+fn window(rows: &Field<'_>, policy: &Policy, rejected: &mut Vec<&'static str>) -> Result<Window, FieldError> {
     let mut window = Window::new(policy.window_rows, "");
     let mut origin = None;
     for row in rows.items()? {
@@ -313,7 +317,7 @@ fn window(rows: &Field<'_>, policy: &Policy, rejected: &mut Vec<&'static str>) -
     Ok(window)
 }
 
-fn report(field: &Field<'_>) -> Result<Report, CaseError> {
+fn report(field: &Field<'_>) -> Result<Report, FieldError> {
     if let Some(report) = field.optional() {
         report.object()?;
     }
@@ -342,11 +346,11 @@ fn report(field: &Field<'_>) -> Result<Report, CaseError> {
     })
 }
 
-fn forward(field: &Field<'_>) -> Result<Forwards, CaseError> {
+fn forward(field: &Field<'_>) -> Result<Forwards, FieldError> {
     if let Some(forward) = field.optional() {
         forward.object()?;
     }
-    let counter = |name: &str| -> Result<u64, CaseError> {
+    let counter = |name: &str| -> Result<u64, FieldError> {
         let number = field
             .get(name)
             .number(0.0, 9_007_199_254_740_992.0)?

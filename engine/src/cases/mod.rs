@@ -2,13 +2,12 @@
 
 mod answer;
 mod check;
-mod field;
 mod input;
 
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use field::Field;
+use crate::field::{Field, FieldError, quote_specials};
 
 pub use check::Mismatch;
 
@@ -19,15 +18,8 @@ pub enum CaseError {
     #[error("not JSON: {0}; a case is one object a line: {{\"name\", \"category\", \"input\", \"expect\"}}")]
     Json(String),
     /// A field is missing or has an impossible value.
-    #[error("{path} is {found}, must be {wanted}")]
-    Field {
-        /// Where, as in `input.workers[1].occupancy`.
-        path: String,
-        /// What stands there.
-        found: String,
-        /// What would be right.
-        wanted: String,
-    },
+    #[error(transparent)]
+    Field(#[from] FieldError),
 }
 
 /// One case of `tests/cases`, read and checked.
@@ -43,7 +35,7 @@ impl Case {
     /// Reads a line.
     pub fn parse(line: &str) -> Result<Self, CaseError> {
         let value: Value =
-            serde_json::from_str(&field::quote_specials(line)).map_err(|e| CaseError::Json(e.to_string()))?;
+            serde_json::from_str(&quote_specials(line)).map_err(|e| CaseError::Json(e.to_string()))?;
         let case = Field::root(&value);
         case.object()?;
         let input = case.get("input");

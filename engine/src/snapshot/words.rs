@@ -1,0 +1,58 @@
+//! The words that a snapshot uses for the engine's closed sets; nothing else.
+
+use super::Stays;
+use crate::group::{DrainKind, DrainProgress, WorkerState};
+use crate::thresholds::{Mode, MoveMode};
+
+pub(super) const MODES: [Mode; 3] = [Mode::Active, Mode::Recommend, Mode::Frozen];
+pub(super) const MOVES: [MoveMode; 2] = [MoveMode::Live, MoveMode::Drain];
+pub(super) const KINDS: [DrainKind; 2] = [DrainKind::Compaction, DrainKind::MustGo];
+pub(super) const PROGRESS: [DrainProgress; 3] =
+    [DrainProgress::Running, DrainProgress::Empty, DrainProgress::Stuck];
+
+pub(super) fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Active => "Active",
+        Mode::Recommend => "Recommend",
+        Mode::Frozen => "Frozen",
+    }
+}
+
+pub(super) fn moves(moves: MoveMode) -> &'static str {
+    match moves {
+        MoveMode::Live => "Live",
+        MoveMode::Drain => "Drain",
+    }
+}
+
+pub(super) fn kind(kind: DrainKind) -> &'static str {
+    match kind {
+        DrainKind::Compaction => "compaction",
+        DrainKind::MustGo => "must_go",
+    }
+}
+
+pub(super) fn progress(progress: DrainProgress) -> &'static str {
+    match progress {
+        DrainProgress::Running => "running",
+        DrainProgress::Empty => "empty",
+        DrainProgress::Stuck => "stuck",
+    }
+}
+
+pub(super) fn state(state: WorkerState) -> &'static str {
+    match state {
+        WorkerState::Nascent { .. } => "nascent",
+        WorkerState::Routable => "routable",
+        WorkerState::Draining(_) => "draining",
+        WorkerState::Retiring { .. } => "retiring",
+    }
+}
+
+pub(super) fn stays(stays: Stays) -> &'static str {
+    match stays {
+        Stays::PinnedStream => "pinned_stream",
+        Stays::PackageTooLarge => "package_too_large",
+        Stays::BackingOff { .. } => "backing_off",
+    }
+}
