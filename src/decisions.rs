@@ -48,7 +48,9 @@ pub fn save_in(folder: PathBuf, metrics: Arc<Metrics>) -> io::Result<DecisionSin
             failing = result.is_err();
         }
     };
-    std::thread::Builder::new().name("decisions".to_owned()).spawn(write)?;
+    std::thread::Builder::new()
+        .name("decisions".to_owned())
+        .spawn(write)?;
     Ok(sink)
 }
 

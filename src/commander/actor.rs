@@ -42,12 +42,14 @@ impl CommanderHandle {
 
     /// The group as it is now ([`Commander::snapshot`]); `None` when the commander has stopped.
     pub async fn snapshot(&self, group: &str) -> Option<Result<Saved, UnknownGroup>> {
-        self.ask(|answer| Question::Snapshot(group.to_owned(), answer)).await
+        self.ask(|answer| Question::Snapshot(group.to_owned(), answer))
+            .await
     }
 
     /// Its last decisions ([`Commander::decisions`]); `None` when the commander has stopped.
     pub async fn decisions(&self, group: &str) -> Option<Result<Vec<Arc<Saved>>, UnknownGroup>> {
-        self.ask(|answer| Question::Decisions(group.to_owned(), answer)).await
+        self.ask(|answer| Question::Decisions(group.to_owned(), answer))
+            .await
     }
 
     async fn ask<A>(&self, question: impl FnOnce(oneshot::Sender<A>) -> Question) -> Option<A> {

@@ -1,10 +1,10 @@
 //! Reports into windows, windows into what the engine sees of a worker (M, E); it decides nothing.
 
-use elastic_pool_engine::{WorkerState, WorkerView};
 use elastic_pool_engine::ids::Birth;
 use elastic_pool_engine::occupancy::{self, Reading};
 use elastic_pool_engine::report::{Executor, Report};
 use elastic_pool_engine::window::Row;
+use elastic_pool_engine::{WorkerState, WorkerView};
 
 use super::Commander;
 use crate::channel::proto;

@@ -160,7 +160,9 @@ impl Commander {
             return DrainProgress::Running;
         };
         let inhabited = surface.count(birth) > 0 || self.operations.touches(birth);
-        if !inhabited && (worker.empty || (kind == DrainKind::MustGo && worker.announced && worker.agent.is_none())) {
+        if !inhabited
+            && (worker.empty || (kind == DrainKind::MustGo && worker.announced && worker.agent.is_none()))
+        {
             return DrainProgress::Empty;
         }
         let stuck = |user: &UserId| {

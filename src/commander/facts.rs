@@ -113,7 +113,11 @@ impl Commander {
         let Some(WorkerState::Draining(drain)) = self.view_of(birth) else {
             return;
         };
-        let Some(worker) = self.workers.get(&birth).filter(|_| drain.kind == DrainKind::Compaction) else {
+        let Some(worker) = self
+            .workers
+            .get(&birth)
+            .filter(|_| drain.kind == DrainKind::Compaction)
+        else {
             return;
         };
         let (key, name) = (worker.group.clone(), worker.name());
@@ -189,6 +193,7 @@ impl Commander {
         if let Some(failure) = &fact.failure {
             self.spawn_hurt(birth, failure.clone());
         }
+        self.try_routable(birth);
         if fact.terminating || fact.must_go {
             self.must_go(
                 birth,
@@ -199,7 +204,6 @@ impl Commander {
                 },
             );
         }
-        self.try_routable(birth);
         self.refresh(birth);
     }
 

@@ -7,8 +7,8 @@ use elastic_pool_engine::capacity::SpawnHistory;
 use elastic_pool_engine::ids::Birth;
 use elastic_pool_engine::ledger::Ledger;
 use elastic_pool_engine::occupancy::Limits;
-use elastic_pool_engine::window::Window;
 use elastic_pool_engine::plan::{Action, Snapshot};
+use elastic_pool_engine::window::Window;
 use elastic_pool_engine::{Group, Mode as EngineMode, MoveMode, Policy, Share};
 use serde::Serialize;
 

@@ -108,7 +108,9 @@ impl Commander {
     fn users_of<'a>(&'a self, group: &'a GroupState) -> impl Iterator<Item = SavedUser> + 'a {
         let surface = self.pools.get(&group.spec.pool).map(|pool| &pool.surface);
         group.engine.workers().flat_map(move |view| {
-            let users = surface.into_iter().flat_map(move |surface| surface.of_worker(view.birth));
+            let users = surface
+                .into_iter()
+                .flat_map(move |surface| surface.of_worker(view.birth));
             users.map(move |user| {
                 let subject = (group.spec.pool.clone(), user.clone());
                 let until = self.operations.paused_until(&subject, self.now);

@@ -328,9 +328,15 @@ fn ready(group: &GroupState) -> ConditionView {
 /// What spec.mode Recommend keeps the group from doing; without the figures, which change with every report.
 fn recommendation(group: &GroupState) -> ConditionView {
     match &group.advice {
-        None => condition("Recommendation", false, "Nothing", "nothing is recommended".to_owned()),
+        None => condition(
+            "Recommendation",
+            false,
+            "Nothing",
+            "nothing is recommended".to_owned(),
+        ),
         Some(Advice { action, reason, .. }) => {
-            let text = format!("spec.mode is Recommend: {action} was not carried out ({reason}); see lastDecisions");
+            let text =
+                format!("spec.mode is Recommend: {action} was not carried out ({reason}); see lastDecisions");
             condition("Recommendation", true, action, text)
         }
     }

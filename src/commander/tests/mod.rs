@@ -1,8 +1,14 @@
 //! The commander against scripted agents and gateways: whole scenarios, time as an argument.
 
+mod changes;
 mod deaths;
+mod groups;
 mod growth;
+mod history;
+mod incremental;
 mod logins;
+mod modes;
 mod moves;
 mod recovery;
+mod spawns;
 mod world;

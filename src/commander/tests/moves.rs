@@ -1,7 +1,7 @@
 //! Moves of live users (V).
 
 use super::world::World;
-use crate::channel::proto::{agent_command, gateway_command};
+use crate::channel::proto::gateway_command;
 
 #[test]
 fn an_aborted_move_leaves_its_user_where_he_was_under_a_higher_epoch() {

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use elastic_pool_engine::ids::{Birth, ClientId, Epoch, Term};
 
-use super::world::{World, group, spec};
+use super::world::{World, group, pool, spec};
 use crate::channel::proto::{Claim, agent_command, claim};
-use crate::vehicle::Fact;
+use crate::vehicle::{Fact, WorkerFact};
 
 #[test]
 fn a_new_leader_relearns_users_from_agents_and_compacts_nobody_on_empty_windows() {
@@ -85,4 +85,84 @@ fn an_agent_of_a_foreign_pod_is_refused() {
     world.hello(Birth(999), Vec::new());
     assert_eq!(world.commander.agents.len(), before);
     assert!(world.agents[&Birth(999)].told.is_empty());
+}
+
+/// A new leader that has heard of two workers of an earlier one, and the agent of the second only.
+fn half_heard() -> (World, Birth, Birth) {
+    let mut world = World::new(7, spec());
+    let (first, second) = (Birth(Term(3).number(1)), Birth(Term(3).number(2)));
+    for birth in [first, second] {
+        world.fact(Fact::Worker(Box::new(World::fact_of(birth))));
+    }
+    world.fact(Fact::Synced);
+    world.gateway();
+    world.hello(second, Vec::new());
+    (world, first, second)
+}
+
+#[test]
+fn a_worker_that_has_not_spoken_to_the_new_leader_stays_reachable_and_is_never_given_up_as_a_spawn() {
+    let (mut world, first, second) = half_heard();
+    let told = world.commander.pools[&pool()].told.workers.keys().copied();
+    assert_eq!(
+        told.collect::<Vec<_>>(),
+        [first, second],
+        "D4: gateways go on forwarding"
+    );
+    for _ in 0..11 {
+        world.reports(&[0.0]);
+        assert!(world.drained().is_empty(), "E5: not while the other is unknown");
+        assert!(world.retired().is_empty());
+    }
+    assert!(world.wanted(&group()).is_empty(), "nobody is spawned beside it");
+    world.hello(first, vec![world.owned("alice", first, Term(3).number(9))]);
+    assert_eq!(world.owner("alice").map(|(owner, _)| owner), Some(first));
+    world.reports(&[0.0]);
+    assert!(world.drained().is_empty(), "E5: one row is no window");
+    world.reports(&[0.0]);
+    assert_eq!(world.drained().len() + world.retired().len(), 1, "E5: known now");
+}
+
+#[test]
+fn once_the_silent_one_is_dead_its_group_is_decided_on_without_it() {
+    let (mut world, first, second) = half_heard();
+    for _ in 0..14 {
+        world.reports(&[0.0]);
+    }
+    assert_eq!(world.births(), [second], "D1: nobody reached it for deadTimeout");
+    assert_eq!(world.retired(), [first]);
+}
+
+#[test]
+fn a_worker_that_is_going_when_the_leader_changes_is_emptied_by_the_new_one() {
+    let mut world = World::new(7, spec());
+    let (first, second) = (Birth(Term(3).number(1)), Birth(Term(3).number(2)));
+    let going = WorkerFact {
+        terminating: true,
+        ..World::fact_of(second)
+    };
+    world.fact(Fact::Worker(Box::new(World::fact_of(first))));
+    world.fact(Fact::Worker(Box::new(going)));
+    world.fact(Fact::Synced);
+    world.gateway();
+    world.hello(first, Vec::new());
+    world.pass(Duration::from_secs(6));
+    world.hello(second, vec![world.owned("alice", second, Term(3).number(9))]);
+    world.pass(Duration::from_secs(1));
+    assert_eq!(world.owner("alice").map(|(owner, _)| owner), Some(first), "D2");
+}
+
+#[test]
+fn a_new_leader_grows_on_what_it_knows_without_waiting_for_a_window() {
+    let mut world = World::new(7, spec());
+    let first = Birth(Term(3).number(1));
+    world.fact(Fact::Worker(Box::new(World::fact_of(first))));
+    world.fact(Fact::Synced);
+    world.hello(first, Vec::new());
+    world.reports(&[0.9]);
+    assert_eq!(
+        world.wanted(&group()).len(),
+        1,
+        "E5: growth goes on from what is known"
+    );
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use elastic_pool_engine::WorkerView;
 use elastic_pool_engine::ids::{Birth, ClientId, Epoch, Term, UserId};
 use tokio::sync::mpsc;
 
@@ -92,7 +93,7 @@ pub(super) struct World {
     pub(super) agents: BTreeMap<Birth, FakeAgent>,
     pub(super) gateways: Vec<FakeGateway>,
     pub(super) connections: u64,
-    pub(super) orders: Orders,
+    pub(super) orders: Arc<Orders>,
     pub(super) requests: u64,
     /// How often any app was restarted.
     pub(super) lives: u32,
@@ -112,7 +113,7 @@ impl World {
             agents: BTreeMap::new(),
             gateways: Vec::new(),
             connections: 0,
-            orders: Orders::default(),
+            orders: Arc::default(),
             requests: 0,
             lives: 0,
         };
@@ -193,10 +194,14 @@ impl World {
     }
 
     pub(super) fn fact_of(birth: Birth) -> WorkerFact {
+        Self::fact_in(&group(), birth)
+    }
+
+    pub(super) fn fact_in(group: &ObjectKey, birth: Birth) -> WorkerFact {
         WorkerFact {
             birth,
-            group: group(),
-            name: format!("shop-blue-{}", birth.0 & 0xff),
+            group: group.clone(),
+            name: format!("{}-{}", group.name, birth.0 & 0xff_ffff),
             pod_uid: format!("uid-{}", birth.0),
             ready: true,
             address: "10.0.0.1:15080".into(),
@@ -211,17 +216,21 @@ impl World {
         }
     }
 
-    /// Makes every wanted worker: a pod, then its agent's Hello.
+    /// Births that a group wants made.
+    pub(super) fn wanted(&self, group: &ObjectKey) -> Vec<Birth> {
+        let desired = self.orders.desired.get(group);
+        desired.map(|desired| desired.spawn.clone()).unwrap_or_default()
+    }
+
+    /// Makes every wanted worker: a pod, then its agent's Hello. Answers those of the first group.
     pub(super) fn make_wanted(&mut self) -> Vec<Birth> {
-        let wanted = self
-            .orders
-            .desired
-            .get(&group())
-            .map(|desired| desired.spawn.clone())
-            .unwrap_or_default();
-        for birth in &wanted {
-            self.fact(Fact::Worker(Box::new(World::fact_of(*birth))));
-            self.hello(*birth, Vec::new());
+        let wanted = self.wanted(&group());
+        let groups: Vec<ObjectKey> = self.orders.desired.keys().cloned().collect();
+        for group in groups {
+            for birth in self.wanted(&group) {
+                self.fact(Fact::Worker(Box::new(World::fact_in(&group, birth))));
+                self.hello(birth, Vec::new());
+            }
         }
         wanted
     }
@@ -288,26 +297,32 @@ impl World {
 
     /// One report of every worker; `cpu` in its order of birth, the last for all further ones.
     pub(super) fn reports(&mut self, cpu: &[f64]) {
-        self.pass(Duration::from_secs(5));
+        self.pass(Duration::from_secs(4));
         let births: Vec<Birth> = self.agents.keys().copied().collect();
         for (index, birth) in births.iter().enumerate() {
             let cpu = cpu.get(index).or(cpu.last()).copied();
-            let Some(agent) = self.agents.get_mut(birth) else {
-                continue;
-            };
-            agent.sequence += 1;
-            let empty = agent.closed && !self.has_users(*birth);
-            let Some(agent) = self.agents.get_mut(birth) else {
-                continue;
-            };
             let report = Report {
-                sequence: agent.sequence,
                 cpu,
-                empty,
                 ..Report::default()
             };
-            self.say(*birth, agent_message::Message::Report(report));
+            self.report(*birth, report);
         }
+        self.pass(Duration::from_secs(1));
+    }
+
+    /// One report of one worker; sequence and emptiness are the agent's.
+    pub(super) fn report(&mut self, birth: Birth, report: Report) {
+        let inhabited = self.has_users(birth);
+        let Some(agent) = self.agents.get_mut(&birth) else {
+            return;
+        };
+        agent.sequence += 1;
+        let report = Report {
+            sequence: agent.sequence,
+            empty: agent.closed && !inhabited,
+            ..report
+        };
+        self.say(birth, agent_message::Message::Report(report));
     }
 
     /// A full smoothing window of a busy reception: before it a worker counts as room (G1).
@@ -317,7 +332,8 @@ impl World {
     }
 
     pub(super) fn has_users(&self, birth: Birth) -> bool {
-        self.commander.pools[&pool()].surface.count(birth) > 0
+        let pool = self.commander.pool_of_worker(birth);
+        pool.is_some_and(|pool| self.commander.pools[&pool].surface.count(birth) > 0)
     }
 
     /// Lets agents and gateways answer until nobody says anything more.
@@ -418,11 +434,66 @@ impl World {
     }
 
     pub(super) fn births(&self) -> Vec<Birth> {
-        self.commander.groups[&group()]
+        self.births_of(&group())
+    }
+
+    pub(super) fn births_of(&self, group: &ObjectKey) -> Vec<Birth> {
+        self.commander.groups[group]
             .engine
             .workers()
             .map(|worker| worker.birth)
             .collect()
+    }
+
+    /// What the group's engine sees of a worker.
+    pub(super) fn view(&self, birth: Birth) -> &WorkerView {
+        self.commander.groups[&group()]
+            .engine
+            .get(birth)
+            .expect("a worker")
+    }
+
+    /// Workers that are being emptied.
+    pub(super) fn drained(&self) -> Vec<Birth> {
+        let drains = self.commander.groups[&group()].engine.drains();
+        drains.map(|(worker, _)| worker.birth).collect()
+    }
+
+    /// Status and reason of a condition.
+    pub(super) fn condition(&self, kind: &str) -> (Option<bool>, String) {
+        let conditions = &self.orders.views[&group()].conditions;
+        let found = conditions.iter().find(|condition| condition.kind == kind);
+        found.map_or((None, "absent".to_owned()), |found| {
+            (found.status, found.reason.clone())
+        })
+    }
+
+    /// How often a decision was told of the last ten.
+    pub(super) fn told(&self, action: &str) -> usize {
+        let notes = &self.orders.views[&group()].decisions;
+        notes.iter().filter(|note| note.action == action).count()
+    }
+
+    /// The manifest as it is now, changed.
+    pub(super) fn change(&mut self, change: impl FnOnce(&mut GroupSpec)) {
+        let mut spec = self.commander.groups[&group()].spec.clone();
+        change(&mut spec);
+        self.fact(Fact::Group(Box::new(spec)));
+    }
+
+    /// `count` routable workers, each as full as `cpu` says, all of them known for longer than a smoothing window.
+    pub(super) fn with_workers(spec: GroupSpec, cpu: &[f64]) -> Self {
+        let (min, max) = (spec.min, spec.max);
+        let mut world = Self::serving_with(GroupSpec {
+            min: u32::try_from(cpu.len()).unwrap(),
+            max: None,
+            ..spec
+        });
+        world.make_wanted();
+        world.reports(cpu);
+        world.reports(cpu);
+        world.change(|spec| (spec.min, spec.max) = (min, max));
+        world
     }
 
     pub(super) fn retired(&self) -> Vec<Birth> {
