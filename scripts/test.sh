@@ -32,9 +32,13 @@ tests() { # command...: a nextest run whose summary is kept for the end
 trap 'finish 130' INT TERM
 
 run=(cargo nextest run --workspace --locked --no-fail-fast)
+properties() { # cases seed: how many cases each property of the engine tries, and where they begin
+  ELASTIC_POOL_CASES=$1 ELASTIC_POOL_SEED=$2 tests "${run[@]}" -E 'binary(properties)'
+}
 if [ "${1:-}" = --long ]; then
   stage "tools and cluster" scripts/tools.sh base nextest helm
   stage "long tests" tests "${run[@]}" --run-ignored only
+  stage "properties, 10^6 cases" properties 1000000 random
   finish 0
 fi
 
@@ -42,7 +46,8 @@ stage "tools" scripts/tools.sh base nextest prometheus
 stage "cluster binaries" tests/cluster/build.sh
 stage "rust, debug build of all tests" cargo nextest run --workspace --locked --no-run
 stage "format, lints, licences, generated files" scripts/check.sh
-stage "fast tests" tests "${run[@]}" -E 'not binary(cluster)'
+stage "fast tests" tests "${run[@]}" -E 'not binary(cluster) and not binary(properties)'
+stage "properties, 10^5 cases" properties 100000 1
 stage "CRDs on a real API server" tests/cluster/apiserver.sh tests/cluster/crd.sh
 stage "tests on a real API server" tests tests/cluster/apiserver.sh "${run[@]}" --run-ignored only -E 'binary(apiserver)'
 stage "rust, the image's static binaries" tests/cluster/image.sh

@@ -3,13 +3,15 @@
 #   base         C compiler for the few crates with C in them, git, Python (Debian packages)
 #   nextest      cargo-nextest, the test runner
 #   deny         cargo-deny (only `make deny` asks for it)
+#   mutants      cargo-mutants (only `make mutants`)
+#   fuzz         cargo-fuzz (only `make fuzz`)
 #   helm         Helm, from the test cluster's build
 #   prometheus   Debian's Prometheus, unpacked into the cache: its package would start a server of its own
 # tools.sh path: prints the folders for PATH. ELASTIC_POOL_TOOLS names the cache (default ~/.cache/elastic-pool/tools).
 set -euo pipefail
 ROOT=$(cd "$(dirname "$0")/.." && pwd)
 TOOLS=${ELASTIC_POOL_TOOLS:-$HOME/.cache/elastic-pool/tools}
-NEXTEST=0.9.151 DENY=0.20.2
+NEXTEST=0.9.151 DENY=0.20.2 MUTANTS=27.1.0 FUZZ=0.13.2
 
 say() { echo "tools: $*" >&2; }
 packages() { # those of the arguments that are not installed yet
@@ -34,6 +36,8 @@ crate() { # name version [cargo install flags]
 base() { packages gcc libc6-dev make git python3 ca-certificates; }
 nextest() { base; crate cargo-nextest $NEXTEST --no-default-features --features default-no-update; }
 deny() { base; crate cargo-deny $DENY; }
+mutants() { base; crate cargo-mutants $MUTANTS; }
+fuzz() { packages g++; base; crate cargo-fuzz $FUZZ; }
 helm() { "$ROOT/tests/cluster/build.sh" helm >&2; }
 prometheus() {
   local dir=$TOOLS/prometheus t=$SECONDS
@@ -49,10 +53,10 @@ prometheus() {
 }
 path() {
   . "$ROOT/tests/cluster/versions.sh"
-  echo "$TOOLS/cargo-nextest-$NEXTEST/bin:$TOOLS/cargo-deny-$DENY/bin:$TOOLS/prometheus/usr/bin:$BIN"
+  echo "$TOOLS/cargo-nextest-$NEXTEST/bin:$TOOLS/cargo-deny-$DENY/bin:$TOOLS/cargo-mutants-$MUTANTS/bin:$TOOLS/cargo-fuzz-$FUZZ/bin:$TOOLS/prometheus/usr/bin:$BIN"
 }
 
-[ $# -gt 0 ] || { sed -n '2,8p' "$0"; exit 2; }
+[ $# -gt 0 ] || { sed -n '2,10p' "$0"; exit 2; }
 for tool in "$@"; do
-  case $tool in base|nextest|deny|helm|prometheus|path) "$tool";; *) say "no tool '$tool'"; sed -n '2,8p' "$0"; exit 2;; esac
+  case $tool in base|nextest|deny|mutants|fuzz|helm|prometheus|path) "$tool";; *) say "no tool '$tool'"; sed -n '2,10p' "$0"; exit 2;; esac
 done

@@ -1,11 +1,14 @@
 //! When a group grows (G1-G5); never says who is placed where (G3).
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Because;
 use crate::backoff::Backoff;
-use crate::group::Group;
+use crate::group::{Group, SpawnFault, WorkerView};
 use crate::ids::Birth;
+use crate::placement::Figures;
 use crate::thresholds::Policy;
 
 /// What growth came to.
@@ -19,8 +22,8 @@ pub enum Reason {
     SpawnInFlight,
     /// As many live as may (G2).
     MaxWorkers,
-    /// Spawns failed; the pause is not over (G4).
-    BackingOff,
+    /// Spawns failed, the last one for this; the pause is not over (G4).
+    BackingOff(SpawnFault),
     /// Spawn: nobody has room (G1).
     CannotPlace,
     /// Nobody is routable; spawn unless one is on its way (G5).
@@ -37,7 +40,8 @@ impl Reason {
             Self::DrainCancelled => "drain_cancelled",
             Self::SpawnInFlight => "spawn_in_flight",
             Self::MaxWorkers => "max_workers",
-            Self::BackingOff => "backing_off",
+            Self::BackingOff(SpawnFault::TimedOut) => "backing_off",
+            Self::BackingOff(fault) => fault.code(),
             Self::CannotPlace => "cannot_place",
             Self::NoRoutableWorker => "no_routable_worker",
             Self::BelowMin => "below_min",
@@ -48,25 +52,31 @@ impl Reason {
 /// Spawns that failed or timed out in a row (G4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpawnHistory {
-    /// Failures since the last spawn that became routable.
+    /// Failures since the last spawn that became routable. Those of spawns that were made together count once.
     pub failures: u32,
     /// The last of them.
     pub last_failure: Option<Duration>,
+    /// What it was.
+    pub fault: Option<SpawnFault>,
 }
 
 impl SpawnHistory {
-    /// Counts a failure.
-    pub fn fail(&mut self, now: Duration) {
-        self.failures = self.failures.saturating_add(1);
-        self.last_failure = Some(now);
+    /// Counts a failure, unless the pause of an earlier one runs: nobody is spawned in it, so this one was made together with that one.
+    pub fn fail(&mut self, now: Duration, fault: SpawnFault) {
+        if self.blocked_until(now).is_none() {
+            self.failures = self.failures.saturating_add(1);
+            self.last_failure = Some(now);
+        }
+        self.fault = Some(fault);
     }
 
-    /// This history with `more` failures at `now`.
+    /// This history once the spawns that took too long are given up: their replacements wait like any other's.
     #[must_use]
-    pub fn failed_now(&self, more: usize, now: Duration) -> Self {
-        let mut history = *self;
-        (0..more).for_each(|_| history.fail(now));
-        history
+    pub fn with_given_up(mut self, group: &Group, policy: &Policy, now: Duration) -> Self {
+        if let Some(spawn) = group.overdue(policy.spawn_timeout, now).next_back() {
+            self.fail(now, spawn.fault());
+        }
+        self
     }
 
     /// A spawn became routable, or the template changed: no pause any more.
@@ -97,154 +107,317 @@ pub struct Growth {
 }
 
 impl Growth {
-    fn new(spawn: usize, cancel: Vec<Birth>, reason: Reason, text: String) -> Self {
+    fn new(spawn: usize, cancel: Vec<Birth>, reason: Reason, why: Why) -> Self {
         Self {
             spawn,
             cancel,
             reason,
-            because: Because::new(reason.code(), text),
+            because: Because::new(reason.code(), why),
         }
     }
 }
 
-/// G1: whether the group can place well, and the sentence that says so. Stale workers are neither room nor full (E5).
-pub fn has_room(group: &Group, policy: &Policy, now: Duration) -> Result<String, String> {
-    let Some(reception) = group.reception() else {
-        return Err("nobody is routable".into());
-    };
-    if let Some(young) = group.young(now).find(|worker| worker.birth != reception.birth) {
-        return Ok(format!(
-            "{} is routable for less than a smoothing window and counts as room",
-            young.name
-        ));
+/// Why a group grows or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// It can place well.
+    Room(Room),
+    /// It cannot, and nothing stands in the way of a spawn.
+    Need(Need),
+    /// It cannot, and something else is done or waited for (G2, G4).
+    Hindered(Need, Hindrance),
+}
+
+/// How a group can place well (G1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// Start-up load says nothing yet.
+    Young(Arc<str>),
+    /// One beside the reception is below the admission threshold.
+    Below(Figures),
+    /// The reception, alone, is below its own.
+    Alone(Figures),
+    /// Nothing is known of anybody (E5).
+    Unknown(Arc<str>),
+}
+
+/// How it cannot (G1), or what it lacks (G5).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Nobody is routable.
+    Nobody,
+    /// Nobody beside the reception is below the admission threshold; the least occupied.
+    Full(Figures),
+    /// The reception, alone, is not below its own.
+    AloneFull(Figures),
+    /// G5: nobody is routable.
+    NoneRoutable {
+        /// Spawns on the way.
+        in_flight: usize,
+        /// The floor.
+        min: usize,
+    },
+    /// G5: fewer than `min`.
+    BelowMin {
+        /// Routable and not draining.
+        placeable: usize,
+        /// Spawns on the way.
+        in_flight: usize,
+        /// The floor.
+        min: usize,
+    },
+}
+
+/// What is done, or waited for, instead of a spawn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hindrance {
+    /// A compaction drain is cancelled; its worker counts as room (G2).
+    DrainCancelled(Arc<str>),
+    /// A spawn is on its way (G2).
+    InFlight(Arc<str>),
+    /// As many live as may (G2).
+    Max {
+        /// Workers, whatever their state.
+        living: usize,
+        /// The ceiling.
+        max: usize,
+    },
+    /// The pause after failed spawns is not over (G4).
+    BackingOff {
+        /// In a row.
+        failures: u32,
+        /// What the last one was.
+        fault: SpawnFault,
+    },
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Room(room) => write!(f, "G1: {room}"),
+            Self::Need(need) => write!(f, "{}: {need}", need.rule()),
+            Self::Hindered(need, hindrance) => hindrance.after(need, f),
+        }
     }
-    if let Some(lowest) = group.fresh().find(|worker| worker.birth != reception.birth) {
-        let (name, load, limit) = (&lowest.name, lowest.occupancy, policy.admission);
-        return if load < limit {
-            Ok(format!("{name} at {load} is below {limit}"))
+}
+
+impl fmt::Display for Room {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Young(name) => {
+                write!(
+                    f,
+                    "{name} is routable for less than a smoothing window and counts as room"
+                )
+            }
+            Self::Below(of) => write!(f, "{} at {} is below {}", of.name, of.occupancy, of.threshold),
+            Self::Alone(of) => {
+                write!(
+                    f,
+                    "{} alone at {} is below {}",
+                    of.name, of.occupancy, of.threshold
+                )
+            }
+            Self::Unknown(name) => write!(f, "nothing is known of {name} (E5)"),
+        }
+    }
+}
+
+impl Need {
+    fn rule(&self) -> &'static str {
+        match self {
+            Self::Nobody | Self::Full(_) | Self::AloneFull(_) => "G1",
+            Self::NoneRoutable { .. } | Self::BelowMin { .. } => "G5",
+        }
+    }
+}
+
+impl fmt::Display for Need {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nobody => f.write_str("nobody is routable"),
+            Self::Full(of) => write!(
+                f,
+                "nobody but the reception is below {}, the least is {} at {}",
+                of.threshold, of.name, of.occupancy
+            ),
+            Self::AloneFull(of) => {
+                write!(
+                    f,
+                    "{} alone at {} is not below {}",
+                    of.name, of.occupancy, of.threshold
+                )
+            }
+            Self::NoneRoutable { in_flight, min } => {
+                write!(f, "nobody is routable, {in_flight} on the way, min {min}")
+            }
+            Self::BelowMin {
+                placeable,
+                in_flight,
+                min,
+            } => write!(
+                f,
+                "{placeable} routable and {in_flight} on the way are fewer than {min}"
+            ),
+        }
+    }
+}
+
+impl Hindrance {
+    fn after(&self, need: &Need, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rule = need.rule();
+        match self {
+            Self::DrainCancelled(name) => {
+                write!(
+                    f,
+                    "G2: {need}; the drain of {name} is cancelled, it counts as room"
+                )
+            }
+            Self::InFlight(name) => write!(f, "G2: {need}; {name} is on its way"),
+            Self::Max { living, max } => {
+                write!(f, "{rule}: {need}; but {living} live and max is {max} (G2)")
+            }
+            Self::BackingOff { failures, fault } => {
+                let last = match fault {
+                    SpawnFault::TimedOut => "",
+                    SpawnFault::NoCapacity => ", the last for want of capacity,",
+                    SpawnFault::Mistake => ", the last by a mistake in its template,",
+                };
+                write!(
+                    f,
+                    "{rule}: {need}; but {failures} spawns failed{last} and the pause is not over (G4)"
+                )
+            }
+        }
+    }
+}
+
+/// G1: whether the group can place well, and by what. Stale workers are neither room nor full (E5).
+pub fn has_room(group: &Group, policy: &Policy, now: Duration) -> Result<Room, Need> {
+    let reception = group.reception().ok_or(Need::Nobody)?;
+    let other = |worker: &&WorkerView| worker.birth != reception.birth;
+    if let Some(young) = group.young(now).find(other) {
+        return Ok(Room::Young(Arc::clone(&young.name)));
+    }
+    if let Some(lowest) = group.fresh().find(other) {
+        let figures = Figures::of(lowest, policy.admission);
+        return if lowest.occupancy < policy.admission {
+            Ok(Room::Below(figures))
         } else {
-            Err(format!(
-                "nobody but the reception is below {limit}, the least is {name} at {load}"
-            ))
+            Err(Need::Full(figures))
         };
     }
-    let (name, load, limit) = (&reception.name, reception.occupancy, policy.reception);
     if reception.stale {
-        Ok(format!("nothing is known of {name} (E5)"))
+        Ok(Room::Unknown(Arc::clone(&reception.name)))
     } else if reception.room_until.is_some_and(|until| until > now) {
-        Ok(format!(
-            "{name} is routable for less than a smoothing window and counts as room"
-        ))
-    } else if load < limit {
-        Ok(format!("{name} alone at {load} is below {limit}"))
+        Ok(Room::Young(Arc::clone(&reception.name)))
+    } else if reception.occupancy < policy.reception {
+        Ok(Room::Alone(Figures::of(reception, policy.reception)))
     } else {
-        Err(format!("{name} alone at {load} is not below {limit}"))
+        Err(Need::AloneFull(Figures::of(reception, policy.reception)))
     }
 }
 
 /// The whole of growth: need, then the guards of G2 in their order, the floor of G5 first.
 pub fn growth(group: &Group, policy: &Policy, spawns: &SpawnHistory, now: Duration) -> Growth {
-    let in_flight = group.in_flight(policy.spawn_timeout, now).count();
-    let placeable = group.placeable_count();
-    let missing = policy.min.saturating_sub(placeable + in_flight);
-    if placeable == 0 {
-        let wanted = if in_flight == 0 { missing.max(1) } else { missing };
-        let text = format!(
-            "G5: nobody is routable, {in_flight} on the way, min {}",
-            policy.min
-        );
-        return replace(group, policy, spawns, now, wanted, Reason::NoRoutableWorker, text);
-    }
-    if missing > 0 {
-        let text = format!(
-            "G5: {placeable} routable and {in_flight} on the way are fewer than {}",
-            policy.min
-        );
-        return replace(group, policy, spawns, now, missing, Reason::BelowMin, text);
-    }
-    let need = match has_room(group, policy, now) {
-        Ok(room) => return Growth::new(0, vec![], Reason::Room, format!("G1: {room}")),
-        Err(need) => need,
-    };
-    if let Some(drained) = roomiest_drain(group) {
-        let text = format!(
-            "G2: {need}; the drain of {} is cancelled, it counts as room",
-            group.name(drained)
-        );
-        return Growth::new(0, vec![drained], Reason::DrainCancelled, text);
-    }
-    if let Some(spawn) = group.in_flight(policy.spawn_timeout, now).next() {
-        let text = format!("G2: {need}; {} is on its way", spawn.name);
-        return Growth::new(0, vec![], Reason::SpawnInFlight, text);
-    }
-    spawn(
+    let seen = Seen {
         group,
         policy,
         spawns,
         now,
-        1,
-        Reason::CannotPlace,
-        format!("G1: {need}"),
-    )
-}
-
-fn roomiest_drain(group: &Group) -> Option<Birth> {
-    group
-        .compacting()
-        .min_by_key(|worker| (worker.occupancy, worker.birth))
-        .map(|worker| worker.birth)
-}
-
-/// G5: drains are cancelled before anybody is spawned.
-fn replace(
-    group: &Group,
-    policy: &Policy,
-    spawns: &SpawnHistory,
-    now: Duration,
-    wanted: usize,
-    reason: Reason,
-    text: String,
-) -> Growth {
-    let cancel: Vec<Birth> = group
-        .compacting()
-        .take(wanted)
-        .map(|worker| worker.birth)
-        .collect();
-    match wanted - cancel.len() {
-        0 => Growth::new(0, cancel, reason, text),
-        wanted => Growth {
-            cancel,
-            ..spawn(group, policy, spawns, now, wanted, reason, text)
-        },
-    }
-}
-
-/// The last guards: `max` with its surge (G2), then the pause after failures (G4).
-fn spawn(
-    group: &Group,
-    policy: &Policy,
-    spawns: &SpawnHistory,
-    now: Duration,
-    wanted: usize,
-    reason: Reason,
-    text: String,
-) -> Growth {
-    let living = group.living() - group.overdue(policy.spawn_timeout, now).count();
-    let surge = policy.max_surge.min(group.must_go_count());
-    let allowed = policy
-        .max
-        .map_or(wanted, |max| (max + surge).saturating_sub(living).min(wanted));
-    if allowed == 0 {
-        let max = policy.max.unwrap_or_default();
-        let text = format!("{text}; but {living} live and max is {max} (G2)");
-        return Growth::new(0, vec![], Reason::MaxWorkers, text);
-    }
-    if spawns.blocked_until(now).is_some() {
-        let text = format!(
-            "{text}; but {} spawns failed and the pause is not over (G4)",
-            spawns.failures
+    };
+    let in_flight = group.in_flight_count(policy.spawn_timeout, now);
+    let placeable = group.placeable_count();
+    let min = policy.min;
+    let missing = min.saturating_sub(placeable + in_flight);
+    if placeable == 0 {
+        let wanted = missing.max(usize::from(in_flight == 0));
+        return seen.replace(
+            wanted,
+            Reason::NoRoutableWorker,
+            Need::NoneRoutable { in_flight, min },
         );
-        return Growth::new(0, vec![], Reason::BackingOff, text);
     }
-    Growth::new(allowed, vec![], reason, text)
+    if missing > 0 {
+        let need = Need::BelowMin {
+            placeable,
+            in_flight,
+            min,
+        };
+        return seen.replace(missing, Reason::BelowMin, need);
+    }
+    match has_room(group, policy, now) {
+        Ok(room) => Growth::new(0, vec![], Reason::Room, Why::Room(room)),
+        Err(need) => seen.make_room(need),
+    }
+}
+
+/// `max` and the surge that replacements may add to it (G2).
+fn ceiling(group: &Group, policy: &Policy) -> Option<usize> {
+    let replaced = group.must_go_count() + group.outdated_count();
+    let surge = policy.max_surge.min(replaced);
+    policy.max.map(|max| max.saturating_add(surge))
+}
+
+/// What growth looks at.
+#[derive(Clone, Copy)]
+struct Seen<'a> {
+    group: &'a Group,
+    policy: &'a Policy,
+    spawns: &'a SpawnHistory,
+    now: Duration,
+}
+
+impl Seen<'_> {
+    /// G2, in its order: a drain to cancel, a spawn to wait for, `max`; then the pause of G4.
+    fn make_room(self, need: Need) -> Growth {
+        if let Some(drained) = self.group.compacting().next() {
+            let hindrance = Hindrance::DrainCancelled(Arc::clone(&drained.name));
+            let why = Why::Hindered(need, hindrance);
+            return Growth::new(0, vec![drained.birth], Reason::DrainCancelled, why);
+        }
+        let mut in_flight = self.group.in_flight(self.policy.spawn_timeout, self.now);
+        if let Some(spawn) = in_flight.next() {
+            let why = Why::Hindered(need, Hindrance::InFlight(Arc::clone(&spawn.name)));
+            return Growth::new(0, vec![], Reason::SpawnInFlight, why);
+        }
+        self.spawn(1, Reason::CannotPlace, need)
+    }
+
+    /// G5: as many drains are cancelled as workers are missing, the emptiest first, before anybody is spawned.
+    fn replace(self, wanted: usize, reason: Reason, need: Need) -> Growth {
+        let drained = self.group.compacting().take(wanted);
+        let cancel: Vec<Birth> = drained.map(|worker| worker.birth).collect();
+        match wanted - cancel.len() {
+            0 => Growth::new(0, cancel, reason, Why::Need(need)),
+            wanted => Growth {
+                cancel,
+                ..self.spawn(wanted, reason, need)
+            },
+        }
+    }
+
+    /// The last guards: `max` with its surge (G2), then the pause after failures (G4).
+    fn spawn(self, wanted: usize, reason: Reason, need: Need) -> Growth {
+        let Self {
+            group,
+            policy,
+            spawns,
+            now,
+        } = self;
+        // Spawns that took too long are given up in the same plan.
+        let living = group.living() - group.overdue(policy.spawn_timeout, now).count();
+        let allowed = ceiling(group, policy).map_or(wanted, |most| most.saturating_sub(living).min(wanted));
+        if let (0, Some(max)) = (allowed, policy.max) {
+            let why = Why::Hindered(need, Hindrance::Max { living, max });
+            return Growth::new(0, vec![], Reason::MaxWorkers, why);
+        }
+        if spawns.blocked_until(now).is_some() {
+            let fault = spawns.fault.unwrap_or(SpawnFault::TimedOut);
+            let failures = spawns.failures;
+            let why = Why::Hindered(need, Hindrance::BackingOff { failures, fault });
+            return Growth::new(0, vec![], Reason::BackingOff(fault), why);
+        }
+        Growth::new(allowed, vec![], reason, Why::Need(need))
+    }
 }

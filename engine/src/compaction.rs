@@ -2,6 +2,8 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Because;
@@ -9,6 +11,7 @@ use crate::capacity;
 use crate::group::{Group, WorkerView};
 use crate::ids::Birth;
 use crate::ledger::Ledger;
+use crate::projection::Projection;
 use crate::share::Share;
 use crate::thresholds::{MoveMode, Policy};
 
@@ -34,151 +37,192 @@ pub struct Compaction {
     pub because: Because,
 }
 
+/// Why somebody goes or nobody does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// H is not above the margin.
+    WithinMargin(Ledger),
+    /// E5: one is stale.
+    Stale(Arc<str>),
+    /// E5: so many have not filled a smoothing window in this term.
+    WarmingUp(usize),
+    /// A spawn that G1 does not ask for any more.
+    SpawnNotNeeded(Ledger, Arc<str>),
+    /// A spawn that is still needed.
+    SpawnInFlight(Arc<str>),
+    /// As few as may be.
+    MinWorkers {
+        /// Routable and not draining.
+        workers: usize,
+        /// The floor.
+        min: usize,
+    },
+    /// One at a time.
+    DrainRunning(Arc<str>),
+    /// C7: all are passed over.
+    NoVictim,
+    /// C2: the least occupied goes.
+    LeastOccupied(Ledger, Arc<str>, Share),
+    /// C2: without it the group would grow again.
+    WouldGrowAgain(Arc<str>, Share),
+    /// C8: it goes whatever H is.
+    AboveMax {
+        /// Routable, not draining, or on the way.
+        staying: usize,
+        /// The victim.
+        name: Arc<str>,
+        /// How full it is.
+        occupancy: Share,
+    },
+    /// C8: without it a worker would be over 1.0.
+    WouldOverflow(Arc<str>),
+}
+
+impl Why {
+    /// The reason as a label.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::WithinMargin(_) => "within_margin",
+            Self::Stale(_) => "stale",
+            Self::WarmingUp(_) => "warming_up",
+            Self::SpawnNotNeeded(..) => "spawn_cancelled",
+            Self::SpawnInFlight(_) => "spawn_in_flight",
+            Self::MinWorkers { .. } => "min_workers",
+            Self::DrainRunning(_) => "drain_running",
+            Self::NoVictim => "no_victim",
+            Self::LeastOccupied(..) => "above_margin",
+            Self::WouldGrowAgain(..) => "would_grow_again",
+            Self::AboveMax { .. } => "above_max",
+            Self::WouldOverflow(_) => "above_max_full",
+        }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::WithinMargin(ledger) => write!(f, "C2: {ledger}: nobody goes"),
+            Self::Stale(name) => write!(f, "E5: {name} is stale: nobody goes"),
+            Self::WarmingUp(n) => {
+                write!(
+                    f,
+                    "E5: {n} workers have not filled a smoothing window: nobody goes"
+                )
+            }
+            Self::SpawnNotNeeded(ledger, name) => {
+                write!(f, "C2: {ledger}: the spawn of {name} is not needed any more")
+            }
+            Self::SpawnInFlight(name) => write!(f, "C2: {name} is on its way"),
+            Self::MinWorkers { workers, min } => write!(f, "C2: {workers} workers, min is {min}"),
+            Self::DrainRunning(name) => write!(f, "C2: {name} is being drained"),
+            Self::NoVictim => f.write_str("C7: nobody but the reception can be emptied now"),
+            Self::LeastOccupied(ledger, name, occupancy) => {
+                write!(f, "C2: {ledger}: {name} at {occupancy} is the least occupied")
+            }
+            Self::WouldGrowAgain(name, occupancy) => {
+                write!(
+                    f,
+                    "C2: without {name} at {occupancy} the group could not place well"
+                )
+            }
+            Self::AboveMax {
+                staying,
+                name,
+                occupancy,
+            } => write!(
+                f,
+                "C8: {staying} workers are more than max; {name} at {occupancy} goes"
+            ),
+            Self::WouldOverflow(name) => {
+                write!(f, "C8: without {name} a worker would be at more than 1.0")
+            }
+        }
+    }
+}
+
 /// Reads the ledger once (C2, C8).
 pub fn compaction(group: &Group, policy: &Policy, now: Duration) -> Compaction {
     let ledger = Ledger::of(group, policy);
-    let (step, because) = match decide(group, policy, &ledger, now) {
-        Ok((step, code, text)) => (step, Because::new(code, text)),
-        Err((code, text)) => (Step::None, Because::new(code, text)),
+    let (step, why) = match decide(group, policy, &ledger, now) {
+        Ok((step, why)) => (step, why),
+        Err(why) => (Step::None, why),
     };
     Compaction {
         step,
         ledger,
-        because,
+        because: Because::new(why.code(), why),
     }
 }
 
-type Refusal = (&'static str, String);
+/// More workers stay than `max` and the surge of those about to be replaced allow (C8).
+pub fn is_above_max(group: &Group, policy: &Policy, now: Duration) -> bool {
+    let staying = group.placeable_count() + group.in_flight_count(policy.spawn_timeout, now);
+    let surge = policy.max_surge.min(group.outdated_count());
+    policy.max.is_some_and(|max| staying > max.saturating_add(surge))
+}
 
-fn decide(
-    group: &Group,
-    policy: &Policy,
-    ledger: &Ledger,
-    now: Duration,
-) -> Result<(Step, &'static str, String), Refusal> {
-    let spawns = group.in_flight(policy.spawn_timeout, now).count();
-    let staying = ledger.workers + spawns;
-    let above_max = policy.max.is_some_and(|max| staying > max);
+fn decide(group: &Group, policy: &Policy, ledger: &Ledger, now: Duration) -> Result<(Step, Why), Why> {
+    let above_max = is_above_max(group, policy, now);
     if !above_max && !ledger.is_above_margin() {
-        return Err(("within_margin", format!("C2: {ledger}: nobody goes")));
+        return Err(Why::WithinMargin(*ledger));
     }
     known(group)?;
+    let staying = ledger.workers + group.in_flight_count(policy.spawn_timeout, now);
     if let Some(spawn) = group.in_flight(policy.spawn_timeout, now).next_back() {
+        let name = Arc::clone(&spawn.name);
         let unneeded = above_max || (staying > policy.min && capacity::has_room(group, policy, now).is_ok());
         return if unneeded {
-            let text = format!("C2: {ledger}: the spawn of {} is not needed any more", spawn.name);
-            Ok((Step::CancelSpawn(spawn.birth), "spawn_cancelled", text))
+            Ok((Step::CancelSpawn(spawn.birth), Why::SpawnNotNeeded(*ledger, name)))
         } else {
-            Err(("spawn_in_flight", format!("C2: {} is on its way", spawn.name)))
+            Err(Why::SpawnInFlight(name))
         };
     }
     if ledger.workers <= policy.min {
-        return Err((
-            "min_workers",
-            format!("C2: {} workers, min is {}", ledger.workers, policy.min),
-        ));
+        let (workers, min) = (ledger.workers, policy.min);
+        return Err(Why::MinWorkers { workers, min });
     }
-    if let Some((drained, _)) = group
-        .drains()
-        .find(|_| policy.moves == MoveMode::Live || above_max)
+    // Under `Drain` a worker that only waits for its users to leave blocks nobody else, unless it is one of too many.
+    if (policy.moves == MoveMode::Live || above_max)
+        && let Some((drained, _)) = group.drains().next()
     {
-        return Err(("drain_running", format!("C2: {} is being drained", drained.name)));
+        return Err(Why::DrainRunning(Arc::clone(&drained.name)));
     }
-    let victim = victim(group, now).ok_or_else(|| {
-        (
-            "no_victim",
-            "C7: nobody but the reception can be emptied now".to_owned(),
-        )
-    })?;
-    let text = if above_max {
-        projected_below_one(group, policy, victim)?;
-        format!(
-            "C8: {staying} workers are more than max; {} at {} goes",
-            victim.name, victim.occupancy
-        )
+    let victim = victim(group, now).ok_or(Why::NoVictim)?;
+    let (name, occupancy) = (Arc::clone(&victim.name), victim.occupancy);
+    let after = Projection::without(group, policy, victim);
+    let why = if above_max {
+        if after.overflows() {
+            return Err(Why::WouldOverflow(name));
+        }
+        Why::AboveMax {
+            staying,
+            name,
+            occupancy,
+        }
     } else {
-        places_well_without(group, policy, victim)?;
-        format!(
-            "C2: {ledger}: {} at {} is the least occupied",
-            victim.name, victim.occupancy
-        )
+        if !after.places_well() {
+            return Err(Why::WouldGrowAgain(name, occupancy));
+        }
+        Why::LeastOccupied(*ledger, name, occupancy)
     };
-    Ok((
-        Step::Drain(victim.birth),
-        if above_max { "above_max" } else { "above_margin" },
-        text,
-    ))
+    Ok((Step::Drain(victim.birth), why))
 }
 
 /// E5: nothing of a group is compacted on unknown figures.
-fn known(group: &Group) -> Result<(), Refusal> {
+fn known(group: &Group) -> Result<(), Why> {
     if let Some(stale) = group.stale().next() {
-        return Err((
-            "stale",
-            format!("E5: {} is stale: nobody goes", group.name(stale)),
-        ));
+        return Err(Why::Stale(group.name(stale).into()));
     }
     match group.cold_count() {
         0 => Ok(()),
-        n => Err((
-            "warming_up",
-            format!("E5: {n} workers have not filled a smoothing window: nobody goes"),
-        )),
+        n => Err(Why::WarmingUp(n)),
     }
 }
 
 /// The least occupied that is not the reception and not passed over; ties go to the oldest (C2, C7).
 pub(crate) fn victim(group: &Group, now: Duration) -> Option<&WorkerView> {
     let reception = group.reception()?.birth;
-    let free = |worker: &&WorkerView| {
-        worker.birth != reception && worker.passed_over_until.is_none_or(|until| until <= now)
-    };
-    group.fresh().find(free)
-}
-
-/// The clause in bold of C2: with the victim's load placed as in C6, G1 would not ask for a worker.
-fn places_well_without(group: &Group, policy: &Policy, victim: &WorkerView) -> Result<(), Refusal> {
-    let refusal = || {
-        let text = format!(
-            "C2: without {} at {} the group could not place well",
-            victim.name, victim.occupancy
-        );
-        ("would_grow_again", text)
-    };
-    // Loads only rise by the projection: where nobody has room already, it is spared.
-    if group.placeable_count() > 2 {
-        let reception = group.reception().map(|worker| worker.birth);
-        let other = |worker: &&WorkerView| worker.birth != victim.birth && Some(worker.birth) != reception;
-        group
-            .fresh()
-            .find(other)
-            .filter(|worker| worker.occupancy < policy.admission)
-            .ok_or_else(refusal)?;
-    }
-    let mut survivors = Survivors::without(group, policy, victim.birth, &in_transit(group));
-    survivors.take_all(victim);
-    survivors.place_well().then_some(()).ok_or_else(refusal)
-}
-
-/// C8's bound: not while a survivor's projection would exceed 1.0.
-fn projected_below_one(group: &Group, policy: &Policy, victim: &WorkerView) -> Result<(), Refusal> {
-    let mut survivors = Survivors::without(group, policy, victim.birth, &in_transit(group));
-    survivors.take_all(victim);
-    let highest = survivors.highest();
-    if highest.exceeds(Share::ONE) {
-        let text = format!("C8: without {} a worker would be at {highest}", victim.name);
-        return Err(("above_max_full", text));
-    }
-    Ok(())
-}
-
-/// Load of an earlier drain that the readings do not show yet (C4) counts in a projection.
-fn in_transit(group: &Group) -> BTreeMap<Birth, Share> {
-    if group.load().1 == Share::ZERO {
-        return BTreeMap::new();
-    }
-    let moved = group.placeable().filter(|worker| worker.transit > Share::ZERO);
-    moved.map(|worker| (worker.birth, worker.transit)).collect()
+    group.victims(now).find(|worker| worker.birth != reception)
 }
 
 /// The workers that take over, with their projected occupancies (C6).
@@ -230,34 +274,6 @@ impl Survivors {
         let Reverse((load, birth)) = self.below.pop().or_else(|| self.full.pop())?;
         self.put(load + share, birth);
         Some(birth)
-    }
-
-    /// Takes all users of `drained` one by one; its load in one piece when it names none.
-    fn take_all(&mut self, drained: &WorkerView) {
-        if drained.occupancy == Share::ZERO {
-            return;
-        }
-        let share = drained.share_per_user();
-        for _ in 0..drained.users.max(1) {
-            self.take(share);
-        }
-    }
-
-    /// G1 on the projected figures, start-up grace aside.
-    fn place_well(&self) -> bool {
-        let alone = self.below.len() + self.full.len() == 1;
-        self.below
-            .iter()
-            .any(|Reverse((_, birth))| alone || self.reception != Some(*birth))
-    }
-
-    fn highest(&self) -> Share {
-        self.below
-            .iter()
-            .chain(&self.full)
-            .map(|Reverse((load, _))| *load)
-            .max()
-            .unwrap_or_default()
     }
 }
 

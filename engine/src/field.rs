@@ -82,6 +82,23 @@ impl<'a> Field<'a> {
         })
     }
 
+    /// Paths of the fields that are not among `known`; none when this is no object.
+    pub(crate) fn others(&self, known: &[&str]) -> Vec<String> {
+        let Some(object) = self.value.as_object() else {
+            return Vec::new();
+        };
+        let others = object.keys().filter(|name| !known.contains(&name.as_str()));
+        others.map(|name| self.get(name).path).collect()
+    }
+
+    pub(crate) fn optional_object(&self) -> Result<(), FieldError> {
+        self.optional().map_or(Ok(()), |field| field.object().map(drop))
+    }
+
+    pub(crate) fn value(&self) -> &'a Value {
+        self.value
+    }
+
     pub(crate) fn text(&self) -> Result<&'a str, FieldError> {
         self.value.as_str().map_or_else(|| self.wrong("a string"), Ok)
     }
@@ -118,6 +135,10 @@ impl<'a> Field<'a> {
     pub(crate) fn reading(&self) -> Result<Option<f64>, FieldError> {
         match self.value {
             Value::Null => Ok(None),
+            // A whole number above 2^53 must not round down to one that is possible.
+            Value::Number(number) if number.as_u64().is_some_and(|whole| whole > 1 << 53) => {
+                Ok(Some(f64::INFINITY))
+            }
             Value::Number(number) => Ok(Some(number.as_f64().unwrap_or(f64::INFINITY))),
             Value::String(text) if SPECIALS.contains(&text.as_str()) => Ok(text.parse().ok()),
             _ => self.wrong("a number or null"),
@@ -217,15 +238,15 @@ fn shortened(value: &Value) -> String {
 
 const SPECIALS: [&str; 3] = ["NaN", "-Infinity", "Infinity"];
 
-/// Some writers put NaN and Infinity bare into JSON; quoted they can be read, and refused as readings (M2).
+/// Some writers put NaN and Infinity bare into JSON, or numbers beyond any float: quoted they can be read, and refused as readings (M2).
 pub(crate) fn quote_specials(line: &str) -> String {
     let mut out = String::with_capacity(line.len());
     let mut rest = line;
     let mut in_string = false;
     while let Some(first) = rest.chars().next() {
-        if !in_string && let Some(special) = SPECIALS.iter().find(|special| rest.starts_with(**special)) {
+        if !in_string && let Some((length, special)) = special(rest) {
             out.extend(["\"", special, "\""]);
-            rest = &rest[special.len()..];
+            rest = &rest[length..];
             continue;
         }
         let mut length = first.len_utf8();
@@ -233,11 +254,36 @@ pub(crate) fn quote_specials(line: &str) -> String {
             in_string = !in_string;
         } else if in_string && first == '\\' {
             length += rest[1..].chars().next().map_or(0, char::len_utf8);
+        } else if !in_string && (first == '-' || first.is_ascii_digit()) {
+            length = number_length(rest);
         }
         out.push_str(&rest[..length]);
         rest = &rest[length..];
     }
     out
+}
+
+/// Length and name of a special at the start of `rest`.
+fn special(rest: &str) -> Option<(usize, &'static str)> {
+    if let Some(special) = SPECIALS.iter().find(|special| rest.starts_with(**special)) {
+        return Some((special.len(), special));
+    }
+    if !rest.starts_with(|first: char| first == '-' || first.is_ascii_digit()) {
+        return None;
+    }
+    let length = number_length(rest);
+    let number: f64 = rest[..length].parse().ok()?;
+    match number {
+        f64::INFINITY => Some((length, "Infinity")),
+        f64::NEG_INFINITY => Some((length, "-Infinity")),
+        _ => None,
+    }
+}
+
+/// How many bytes at the start of `rest` are a number's; at least one.
+fn number_length(rest: &str) -> usize {
+    let ends = |byte: u8| !(byte.is_ascii_digit() || b"+-.eE".contains(&byte));
+    rest.bytes().position(ends).unwrap_or(rest.len()).max(1)
 }
 
 #[cfg(test)]
@@ -250,6 +296,11 @@ mod tests {
         let line = r#"{"NaN \" Infinity":NaN,"b":[-Infinity, Infinity,"\\"],"é":NaN}"#;
         let quoted = r#"{"NaN \" Infinity":"NaN","b":["-Infinity", "Infinity","\\"],"é":"NaN"}"#;
         assert_eq!(quote_specials(line), quoted);
+        assert_eq!(
+            quote_specials(r#"[1e400,-2.5E+999, 12,"1e400",-1]"#),
+            r#"["Infinity","-Infinity", 12,"1e400",-1]"#
+        );
+        assert_eq!(quote_specials("é\u{feff}{-é"), "é\u{feff}{-é");
     }
 
     #[test]

@@ -1,11 +1,16 @@
 //! What is known of a group's workers at one moment, indexed so that a report costs O(log n); never decides.
 
+mod index;
+
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeBounds;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ids::Birth;
 use crate::share::Share;
+use index::Index;
 
 /// Why a worker is being emptied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +42,28 @@ pub struct Drain {
     pub since: Duration,
     /// How far.
     pub progress: DrainProgress,
+}
+
+/// Why a spawn does not come up (G4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SpawnFault {
+    /// It took too long, and nobody says why.
+    TimedOut,
+    /// There is no room for it: unschedulable, over a quota. Time or a bigger cluster helps.
+    NoCapacity,
+    /// It cannot run as declared: image, config, crash. Only another template helps.
+    Mistake,
+}
+
+impl SpawnFault {
+    /// The fault as a label.
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::TimedOut => "spawn_timeout",
+            Self::NoCapacity => "no_capacity",
+            Self::Mistake => "spawn_mistake",
+        }
+    }
 }
 
 /// Where a living worker is in its life. A worker that is dead or gone is not in the group.
@@ -83,6 +110,10 @@ pub struct WorkerView {
     pub transit: Share,
     /// No victim before this (C7).
     pub passed_over_until: Option<Duration>,
+    /// Of an older template and about to be replaced, so that its replacement may exceed `max` (G2).
+    pub outdated: bool,
+    /// What is known to keep a spawn from coming up (G4).
+    pub hindered: Option<SpawnFault>,
 }
 
 impl WorkerView {
@@ -100,7 +131,19 @@ impl WorkerView {
             users: 0,
             transit: Share::ZERO,
             passed_over_until: None,
+            outdated: false,
+            hindered: None,
         }
+    }
+
+    /// What keeps a spawn from coming up, as far as is known (G4).
+    pub fn fault(&self) -> SpawnFault {
+        self.hindered.unwrap_or(SpawnFault::TimedOut)
+    }
+
+    /// All that it carries: what it measured and what was moved here since (C4).
+    pub fn load(&self) -> Share {
+        self.occupancy + self.transit.max(Share::ZERO)
     }
 
     /// Takes newcomers: routable and not draining.
@@ -108,9 +151,9 @@ impl WorkerView {
         self.state == WorkerState::Routable
     }
 
-    /// The part of its occupancy that one of its users stands for (C6); all of it when it names none.
+    /// The part of its load that one of its users stands for (C6); all of it when it names none.
     pub fn share_per_user(&self) -> Share {
-        self.occupancy.divided(self.users)
+        self.load().divided(self.users)
     }
 }
 
@@ -119,86 +162,6 @@ impl WorkerView {
 pub struct Group {
     workers: BTreeMap<Birth, WorkerView>,
     index: Index,
-}
-
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Index {
-    placeable: BTreeSet<Birth>,
-    fresh: BTreeSet<(Share, Birth)>,
-    young: BTreeSet<(Duration, Birth)>,
-    nascent: BTreeSet<(Duration, Birth)>,
-    draining: BTreeSet<Birth>,
-    stale: BTreeSet<Birth>,
-    stale_from: BTreeSet<(Duration, Birth)>,
-    passed_over: BTreeSet<(Duration, Birth)>,
-    cold: usize,
-    must_go: usize,
-    occupied: Share,
-    transit: Share,
-}
-
-fn toggle<T: Ord>(set: &mut BTreeSet<T>, item: T, present: bool) {
-    if present {
-        set.insert(item);
-    } else {
-        set.remove(&item);
-    }
-}
-
-fn count(counter: &mut usize, present: bool) {
-    *counter = if present {
-        *counter + 1
-    } else {
-        counter.saturating_sub(1)
-    };
-}
-
-impl Index {
-    fn set(&mut self, worker: &WorkerView, present: bool) {
-        let birth = worker.birth;
-        match worker.state {
-            WorkerState::Nascent { since } => toggle(&mut self.nascent, (since, birth), present),
-            WorkerState::Routable => self.set_placeable(worker, present),
-            WorkerState::Draining(drain) => {
-                toggle(&mut self.draining, birth, present);
-                if drain.kind == DrainKind::MustGo {
-                    count(&mut self.must_go, present);
-                }
-            }
-            WorkerState::Retiring { must_go: true } => count(&mut self.must_go, present),
-            WorkerState::Retiring { must_go: false } => {}
-        }
-        let reports = matches!(worker.state, WorkerState::Routable | WorkerState::Draining(_));
-        if reports && worker.stale {
-            toggle(&mut self.stale, birth, present);
-        } else if let (true, Some(from)) = (reports, worker.stale_from) {
-            toggle(&mut self.stale_from, (from, birth), present);
-        }
-    }
-
-    fn set_placeable(&mut self, worker: &WorkerView, present: bool) {
-        let birth = worker.birth;
-        toggle(&mut self.placeable, birth, present);
-        if !worker.stale {
-            toggle(&mut self.fresh, (worker.occupancy, birth), present);
-            if let Some(until) = worker.room_until {
-                toggle(&mut self.young, (until, birth), present);
-            }
-        }
-        if !worker.warm {
-            count(&mut self.cold, present);
-        }
-        if let Some(until) = worker.passed_over_until {
-            toggle(&mut self.passed_over, (until, birth), present);
-        }
-        if present {
-            self.occupied += worker.occupancy;
-            self.transit += worker.transit;
-        } else {
-            self.occupied -= worker.occupancy;
-            self.transit -= worker.transit;
-        }
-    }
 }
 
 impl FromIterator<WorkerView> for Group {
@@ -213,14 +176,14 @@ impl Group {
     /// Adds a worker, or replaces what was known of it.
     pub fn put(&mut self, worker: WorkerView) {
         self.remove(worker.birth);
-        self.index.set(&worker, true);
+        self.index.add(&worker);
         self.workers.insert(worker.birth, worker);
     }
 
     /// Forgets a worker that is dead or gone.
     pub fn remove(&mut self, birth: Birth) -> Option<WorkerView> {
         let worker = self.workers.remove(&birth)?;
-        self.index.set(&worker, false);
+        self.index.drop(&worker);
         Some(worker)
     }
 
@@ -229,21 +192,17 @@ impl Group {
         let Some(worker) = self.workers.get_mut(&birth) else {
             return false;
         };
-        self.index.set(worker, false);
-        change(worker);
-        worker.birth = birth;
-        self.index.set(worker, true);
+        self.index.follow(worker, change);
         true
     }
 
-    /// Marks those stale whose silence reached three intervals (E5) and names them; call before [`crate::plan()`].
+    /// Sees what time alone changed; call before [`crate::plan()`]. Names those that went stale for silence (E5), and ends the pauses of
+    /// those passed over as victims (C7).
     pub fn expire(&mut self, now: Duration) -> Vec<Birth> {
-        let silent: Vec<Birth> = self
-            .index
-            .stale_from
-            .range(..=(now, Birth(u64::MAX)))
-            .map(|(_, birth)| *birth)
-            .collect();
+        for birth in due(&self.index.passed_over, now) {
+            self.update(birth, |worker| worker.passed_over_until = None);
+        }
+        let silent = due(&self.index.stale_from, now);
         for birth in &silent {
             self.update(*birth, |worker| worker.stale = true);
         }
@@ -293,7 +252,46 @@ impl Group {
 
     /// The same, known ones only, the least occupied first, ties by birth.
     pub fn fresh(&self) -> impl Iterator<Item = &WorkerView> {
-        self.index.fresh.iter().filter_map(|(_, birth)| self.get(*birth))
+        self.index.by_occupancy().filter_map(|(_, birth)| self.get(birth))
+    }
+
+    /// The same with their occupancies, without looking at the workers themselves.
+    pub(crate) fn occupancies(&self) -> impl Iterator<Item = (Share, Birth)> {
+        self.index.by_occupancy()
+    }
+
+    /// Stale placeable workers, the least occupied as far as was known first.
+    pub fn unknown(&self) -> impl Iterator<Item = &WorkerView> {
+        self.index
+            .unknown
+            .iter()
+            .filter_map(|(_, birth)| self.get(*birth))
+    }
+
+    /// Known placeable workers, the youngest first.
+    pub fn youngest_known(&self) -> impl Iterator<Item = &WorkerView> {
+        self.index.fresh.iter().rev().filter_map(|birth| self.get(*birth))
+    }
+
+    /// Known placeable workers that were not passed over as victims, or whose pause is over, the least occupied first (C7).
+    pub fn victims(&self, now: Duration) -> impl Iterator<Item = &WorkerView> {
+        let mut over: Vec<(Share, Birth)> = due(&self.index.passed_over, now)
+            .into_iter()
+            .filter_map(|birth| self.get(birth))
+            .filter(|worker| !worker.stale)
+            .map(|worker| (worker.occupancy, worker.birth))
+            .collect();
+        over.sort_unstable();
+        index::merged(self.index.free.iter().copied(), over.into_iter(), Ordering::Less)
+            .filter_map(|(_, birth)| self.get(birth))
+    }
+
+    /// The heaviest known placeable worker other than `without`, load in transit included (C8).
+    pub fn heaviest(&self, without: Birth) -> Option<Share> {
+        let other = |(_, birth): &(Share, Birth)| *birth != without;
+        let measured = self.index.fullest_first().find(other);
+        let laden = self.index.laden.iter().rev().copied().find(other);
+        Some(measured.max(laden)?.0)
     }
 
     /// Known placeable workers that count as room whatever they measured, at `now` (G1).
@@ -312,48 +310,73 @@ impl Group {
         timeout: Duration,
         now: Duration,
     ) -> impl DoubleEndedIterator<Item = &WorkerView> {
-        self.nascent()
-            .filter(move |(since, _)| !overdue(*since, timeout, now))
-            .map(|(_, worker)| worker)
+        self.spawns(in_time(timeout, now)..)
+    }
+
+    /// How many they are.
+    pub fn in_flight_count(&self, timeout: Duration, now: Duration) -> usize {
+        self.index.nascent.len() - self.overdue(timeout, now).count()
     }
 
     /// Spawns that took longer than `timeout`, oldest first (G4).
-    pub fn overdue(&self, timeout: Duration, now: Duration) -> impl Iterator<Item = &WorkerView> {
-        self.nascent()
-            .take_while(move |(since, _)| overdue(*since, timeout, now))
-            .map(|(_, worker)| worker)
+    pub fn overdue(&self, timeout: Duration, now: Duration) -> impl DoubleEndedIterator<Item = &WorkerView> {
+        self.spawns(..in_time(timeout, now))
     }
 
     /// When the oldest spawn still in flight will have taken longer than `timeout` (G4).
     pub fn next_overdue(&self, timeout: Duration, now: Duration) -> Option<Duration> {
-        self.nascent()
-            .map(|(since, _)| since.saturating_add(timeout))
-            .find(|at| *at >= now)
+        let (since, _) = self.index.nascent.range(in_time(timeout, now)..).next()?;
+        since.checked_add(timeout)
     }
 
-    fn nascent(&self) -> impl DoubleEndedIterator<Item = (Duration, &WorkerView)> {
+    fn spawns(
+        &self,
+        since: impl RangeBounds<(Duration, Birth)>,
+    ) -> impl DoubleEndedIterator<Item = &WorkerView> {
         self.index
             .nascent
-            .iter()
-            .filter_map(|(since, birth)| Some((*since, self.get(*birth)?)))
+            .range(since)
+            .filter_map(|(_, birth)| self.get(*birth))
     }
 
     /// Drains under way, in order of birth.
     pub fn drains(&self) -> impl Iterator<Item = (&WorkerView, Drain)> {
-        self.index.draining.iter().filter_map(|birth| {
-            let worker = self.get(*birth)?;
-            match worker.state {
-                WorkerState::Draining(drain) => Some((worker, drain)),
-                _ => None,
-            }
-        })
+        self.index.draining.iter().filter_map(|birth| self.drain(*birth))
     }
 
-    /// Compaction drains under way, in order of birth.
+    /// Drains that call for something, in order of birth: not running any more, or of a worker that must go and had `timeout` for it.
+    pub fn due_drains(&self, timeout: Duration, now: Duration) -> impl Iterator<Item = (&WorkerView, Drain)> {
+        let mut births = self.index.ended.clone();
+        if let Some(latest) = now.checked_sub(timeout) {
+            births.extend(due(&self.index.must_go_since, latest));
+        }
+        births.into_iter().filter_map(|birth| self.drain(birth))
+    }
+
+    /// When the time of the next worker that must go is up (D2).
+    pub fn next_due_drain(&self, timeout: Duration, now: Duration) -> Option<Duration> {
+        let sets = &self.index.must_go_since;
+        let next = match now.checked_sub(timeout) {
+            Some(latest) => sets.range((latest, Birth(u64::MAX))..).next(),
+            None => sets.first(),
+        };
+        next?.0.checked_add(timeout)
+    }
+
+    fn drain(&self, birth: Birth) -> Option<(&WorkerView, Drain)> {
+        let worker = self.get(birth)?;
+        match worker.state {
+            WorkerState::Draining(drain) => Some((worker, drain)),
+            _ => None,
+        }
+    }
+
+    /// Compaction drains under way, the least occupied first.
     pub fn compacting(&self) -> impl Iterator<Item = &WorkerView> {
-        self.drains()
-            .filter(|(_, drain)| drain.kind == DrainKind::Compaction)
-            .map(|(worker, _)| worker)
+        self.index
+            .compacting
+            .iter()
+            .filter_map(|(_, birth)| self.get(*birth))
     }
 
     /// Workers that must go, draining or retiring (D2).
@@ -361,19 +384,34 @@ impl Group {
         self.index.must_go
     }
 
+    /// Placeable workers of an older template that are about to be replaced (G2).
+    pub fn outdated_count(&self) -> usize {
+        self.index.outdated
+    }
+
     /// Stale workers, in order of birth (E5).
     pub fn stale(&self) -> impl ExactSizeIterator<Item = Birth> {
         self.index.stale.iter().copied()
     }
 
-    /// Placeable workers that have not filled a smoothing window in this term (E5).
+    /// Living workers of an earlier term that have not filled a smoothing window in this one, announced or not (E5).
     pub fn cold_count(&self) -> usize {
         self.index.cold
     }
 
     /// Sum of occupancies over the placeable workers, and of the load in transit to them (C1, C4).
     pub fn load(&self) -> (Share, Share) {
-        (self.index.occupied, self.index.transit)
+        (self.index.occupied.share(), self.index.transit.share())
+    }
+
+    /// All that the placeable workers carry, in units of 10^-12 of a worker: exact, whatever it is.
+    pub(crate) fn load_units(&self) -> i128 {
+        self.index.occupied.units() + self.index.transit.units()
+    }
+
+    /// Whether load is in transit to any placeable worker (C4).
+    pub(crate) fn has_transit(&self) -> bool {
+        !self.index.laden.is_empty()
     }
 
     /// The next moment after `now` at which time alone changes what a decision sees, spawns and drains aside.
@@ -387,8 +425,14 @@ impl Group {
     }
 }
 
-fn overdue(since: Duration, timeout: Duration, now: Duration) -> bool {
-    now.saturating_sub(since) > timeout
+/// The least key of a spawn that has not taken longer than `timeout`.
+fn in_time(timeout: Duration, now: Duration) -> (Duration, Birth) {
+    (now.saturating_sub(timeout), Birth(0))
+}
+
+fn due(times: &BTreeSet<(Duration, Birth)>, now: Duration) -> Vec<Birth> {
+    let due = times.range(..=(now, Birth(u64::MAX)));
+    due.map(|(_, birth)| *birth).collect()
 }
 
 #[cfg(test)]
@@ -425,6 +469,7 @@ mod tests {
                     stale_from: warm.then_some(at),
                     room_until: stale.then_some(at),
                     passed_over_until: (load > 50).then_some(at),
+                    outdated: load % 3 == 0,
                     ..WorkerView::new(Birth(birth), "w")
                 }
             },

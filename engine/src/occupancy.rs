@@ -93,8 +93,8 @@ impl Reading {
     pub fn of(window: &Window, smoothing_rows: usize, limits: &Limits) -> Self {
         let mut means = [Mean::default(); 3];
         let mut rows = 0;
-        for row in window.last(smoothing_rows) {
-            let one = Components::of(&row.report, limits);
+        for report in window.gauges(smoothing_rows) {
+            let one = Components::of(&report, limits);
             means[0].add(one.memory);
             means[1].add(one.cpu);
             means[2].add(one.executor);
@@ -166,7 +166,7 @@ impl Rates {
         let (Some(first), Some(last)) = (rows.next(), rows.next_back()) else {
             return Self::default();
         };
-        Self::between(first, last)
+        Self::between(&first, &last)
     }
 
     fn between(first: &Row, last: &Row) -> Self {

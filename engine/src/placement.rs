@@ -1,5 +1,8 @@
 //! Where a login lives (P1-P5, L5, P7); never looks at growth (G3) and never refuses while a worker is routable.
 
+use std::fmt;
+use std::sync::Arc;
+
 use thiserror::Error;
 
 use crate::Because;
@@ -40,6 +43,83 @@ pub struct Placement {
     pub because: Because,
 }
 
+/// Why a login lives where it does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// P2, L5: the worker is below its threshold.
+    Below(Rule, Figures),
+    /// P2: there is nobody else.
+    Alone(Arc<str>),
+    /// L5: it is not below its threshold, but nobody else could take him.
+    NobodyElse(Arc<str>, Share),
+    /// L5: the worker that ran the login takes nobody any more.
+    SourceClosed(Arc<str>, Box<Because>),
+    /// P3: the least occupied below the admission threshold.
+    LeastOccupied(Figures),
+    /// P3: nobody is below it, so the youngest.
+    NobodyHasRoom(Figures),
+}
+
+/// The rule by which a worker keeps a login.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// The reception's.
+    P2,
+    /// Another worker's.
+    L5,
+}
+
+/// A worker against a threshold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Figures {
+    /// Its pod.
+    pub name: Arc<str>,
+    /// How full it is.
+    pub occupancy: Share,
+    /// What it was compared with.
+    pub threshold: Share,
+}
+
+impl Figures {
+    /// How full `worker` is, against `threshold`.
+    pub fn of(worker: &WorkerView, threshold: Share) -> Self {
+        Self {
+            name: Arc::clone(&worker.name),
+            occupancy: worker.occupancy,
+            threshold,
+        }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Below(rule, of) => {
+                write!(
+                    f,
+                    "{rule:?}: {} at {} is below {}",
+                    of.name, of.occupancy, of.threshold
+                )
+            }
+            Self::Alone(name) => write!(f, "P2: {name} is the only routable worker"),
+            Self::NobodyElse(name, occupancy) => {
+                write!(f, "L5: {name} at {occupancy} has no other worker to pass him to")
+            }
+            Self::SourceClosed(name, then) => write!(f, "L5: {name} takes nobody any more; {then}"),
+            Self::LeastOccupied(of) => write!(
+                f,
+                "P3: {} at {} is the least occupied below {}",
+                of.name, of.occupancy, of.threshold
+            ),
+            Self::NobodyHasRoom(of) => write!(
+                f,
+                "P3: nobody but the reception is below {}, the youngest, {} at {}, takes him in",
+                of.threshold, of.name, of.occupancy
+            ),
+        }
+    }
+}
+
 /// Why a login could not be placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum PlaceError {
@@ -63,60 +143,35 @@ pub fn place(group: &Group, policy: &Policy, at: Option<Birth>) -> Result<Placem
 
 /// P2, then P3.
 fn at_reception(group: &Group, policy: &Policy, reception: &WorkerView) -> Placement {
-    keeps(group, policy, reception).unwrap_or_else(|| {
-        pass(group, policy, &[reception.birth])
-            .unwrap_or_else(|| keep(reception, false, "P2", "is the only routable worker"))
-    })
+    keeps(group, policy, reception)
+        .unwrap_or_else(|| pass(group, policy, &[reception.birth]).unwrap_or_else(|| only(reception)))
 }
 
 /// P2: below its threshold, or alone. While others are known, a stale reception is not below anything (E5).
 fn keeps(group: &Group, policy: &Policy, reception: &WorkerView) -> Option<Placement> {
     if group.placeable_count() == 1 {
-        return Some(keep(reception, false, "P2", "is the only routable worker"));
+        return Some(only(reception));
     }
-    let unknown = reception.stale && group.fresh().next().is_some();
-    let below = !unknown && reception.occupancy < policy.reception;
-    below.then(|| {
-        keep(
-            reception,
-            false,
-            "P2",
-            &below_text(reception.occupancy, policy.reception),
-        )
-    })
+    below(group, reception, policy.reception, Rule::P2)
 }
 
 /// L5: the worker keeps him below its own threshold, else P3 among the others.
 fn at_worker(group: &Group, policy: &Policy, reception: &WorkerView, source: &WorkerView) -> Placement {
-    let unknown = source.stale && group.fresh().next().is_some();
-    if !unknown && source.occupancy < policy.admission {
-        return keep(
-            source,
-            false,
-            "L5",
-            &below_text(source.occupancy, policy.admission),
-        );
-    }
-    pass(group, policy, &[reception.birth, source.birth]).unwrap_or_else(|| {
-        keep(
-            source,
-            true,
-            "L5",
-            &format!("at {} has no other worker to pass him to", source.occupancy),
-        )
-    })
+    below(group, source, policy.admission, Rule::L5)
+        .or_else(|| pass(group, policy, &[reception.birth, source.birth]))
+        .unwrap_or_else(|| {
+            let why = Why::NobodyElse(Arc::clone(&source.name), source.occupancy);
+            keep(source, true, why)
+        })
 }
 
 /// L5 when the source takes nobody: the reception by P2 included.
 fn at_closed(group: &Group, policy: &Policy, reception: &WorkerView, source: &WorkerView) -> Placement {
     let to_reception = at_reception(group, policy, reception);
-    let text = format!(
-        "L5: {} takes nobody any more; {}",
-        source.name, to_reception.because.text
-    );
+    let why = Why::SourceClosed(Arc::clone(&source.name), Box::new(to_reception.because.clone()));
     Placement {
         verdict: Verdict::Pass,
-        because: Because::new("source_closed", text),
+        because: Because::new("source_closed", why),
         ..to_reception
     }
 }
@@ -124,54 +179,43 @@ fn at_closed(group: &Group, policy: &Policy, reception: &WorkerView, source: &Wo
 /// P3 among the placeable workers not in `without`; `None` when there are none.
 fn pass(group: &Group, policy: &Policy, without: &[Birth]) -> Option<Placement> {
     let open = |worker: &&WorkerView| !without.contains(&worker.birth);
-    let known = group.fresh().find(open);
-    let lowest = known.or_else(|| {
-        group
-            .placeable()
-            .filter(open)
-            .min_by_key(|w| (w.occupancy, w.birth))
-    })?;
+    let lowest = group.fresh().find(open).or_else(|| group.unknown().find(open))?;
     if lowest.occupancy < policy.admission {
-        let text = format!(
-            "P3: {} at {} is the least occupied below {}",
-            lowest.name, lowest.occupancy, policy.admission
-        );
-        let because = Because::new("least_occupied", text);
-        return Some(Placement {
-            verdict: Verdict::Pass,
-            worker: lowest.birth,
-            warning: false,
-            because,
-        });
+        let why = Why::LeastOccupied(Figures::of(lowest, policy.admission));
+        return Some(passed(lowest, false, "least_occupied", why));
     }
     let youngest = group
-        .placeable()
-        .rev()
-        .filter(open)
-        .find(|worker| known.is_none() || !worker.stale)?;
-    let text = format!(
-        "P3: nobody but the reception is below {}, the youngest, {} at {}, takes him in",
-        policy.admission, youngest.name, youngest.occupancy
-    );
-    let because = Because::new("nobody_has_room", text);
-    Some(Placement {
-        verdict: Verdict::Pass,
-        worker: youngest.birth,
-        warning: true,
-        because,
-    })
+        .youngest_known()
+        .find(open)
+        .or_else(|| group.placeable().rev().find(open))?;
+    let why = Why::NobodyHasRoom(Figures::of(youngest, policy.admission));
+    Some(passed(youngest, true, "nobody_has_room", why))
 }
 
-fn below_text(occupancy: Share, threshold: Share) -> String {
-    format!("at {occupancy} is below {threshold}")
+fn below(group: &Group, worker: &WorkerView, threshold: Share, rule: Rule) -> Option<Placement> {
+    let unknown = worker.stale && group.fresh().next().is_some();
+    (!unknown && worker.occupancy < threshold)
+        .then(|| keep(worker, false, Why::Below(rule, Figures::of(worker, threshold))))
 }
 
-fn keep(worker: &WorkerView, warning: bool, rule: &str, why: &str) -> Placement {
-    let because = Because::new("keeps", format!("{rule}: {} {why}", worker.name));
+fn only(reception: &WorkerView) -> Placement {
+    keep(reception, false, Why::Alone(Arc::clone(&reception.name)))
+}
+
+fn keep(worker: &WorkerView, warning: bool, why: Why) -> Placement {
     Placement {
         verdict: Verdict::Keep,
         worker: worker.birth,
         warning,
-        because,
+        because: Because::new("keeps", why),
+    }
+}
+
+fn passed(worker: &WorkerView, warning: bool, code: &'static str, why: Why) -> Placement {
+    Placement {
+        verdict: Verdict::Pass,
+        worker: worker.birth,
+        warning,
+        because: Because::new(code, why),
     }
 }

@@ -1,11 +1,13 @@
 //! Growth and compaction of one group put together: the next actions and how long they hold; carries out nothing.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Because;
 use crate::capacity::{self, Growth, Reason, SpawnHistory};
 use crate::compaction::{self, Step};
-use crate::group::{Drain, DrainKind, DrainProgress, Group, WorkerView};
+use crate::group::{Drain, DrainKind, DrainProgress, Group, SpawnFault, WorkerView};
 use crate::ids::Birth;
 use crate::ledger::Ledger;
 use crate::thresholds::{Mode, MoveMode, Policy};
@@ -63,10 +65,61 @@ pub enum Condition {
     ScalingLimited,
     /// More workers than `max` stay (C8).
     AboveMax,
-    /// Spawns fail or take too long (G4).
-    SpawnsFailing,
-    /// These workers are stale (E5).
-    ReportsStale(Vec<Birth>),
+    /// Spawns fail, the last one for this (G4).
+    SpawnsFailing(SpawnFault),
+    /// Workers are stale (E5).
+    ReportsStale {
+        /// How many.
+        workers: usize,
+        /// The oldest of them.
+        first: Birth,
+    },
+}
+
+/// Why a drain or a spawn comes to an end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// G4: it took too long to become routable, for this as far as is known.
+    SpawnTimeout {
+        /// The spawn.
+        name: Arc<str>,
+        /// As long as it may take.
+        timeout: Duration,
+        /// What kept it.
+        fault: SpawnFault,
+    },
+    /// C2: its users have left.
+    Empty(Arc<str>),
+    /// D2: its time is up, so many users are left.
+    DrainTimeout(Arc<str>, usize),
+    /// C7: it did not become empty, so many users are left.
+    NotEmpty(Arc<str>, usize),
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SpawnTimeout { name, timeout, fault } => {
+                let kept = match fault {
+                    SpawnFault::TimedOut => "",
+                    SpawnFault::NoCapacity => ": there is no capacity for it",
+                    SpawnFault::Mistake => ": it cannot run as declared",
+                };
+                write!(
+                    f,
+                    "G4: {name} is not routable after {} s{kept}",
+                    timeout.as_secs()
+                )
+            }
+            Self::Empty(name) => write!(f, "C2: {name} is empty"),
+            Self::DrainTimeout(name, users) => {
+                write!(f, "D2: the time of {name} is up, {users} users are left")
+            }
+            Self::NotEmpty(name, users) => {
+                write!(f, "C7: {name} did not become empty, {users} users are left")
+            }
+        }
+    }
 }
 
 /// An action, or none, and why.
@@ -104,6 +157,16 @@ impl Plan {
         self.decisions.iter().map(|decision| &decision.because)
     }
 
+    fn abandon(&mut self, policy: &Policy, spawn: &WorkerView) {
+        let why = Why::SpawnTimeout {
+            name: Arc::clone(&spawn.name),
+            timeout: policy.spawn_timeout,
+            fault: spawn.fault(),
+        };
+        let action = Action::AbandonSpawn { birth: spawn.birth };
+        self.decide(policy.mode, Some(action), Because::new(spawn.fault().code(), why));
+    }
+
     fn decide(&mut self, mode: Mode, action: Option<Action>, because: Because) {
         let withheld = mode != Mode::Active && action.is_some_and(|action| !is_duty(action, &because));
         let decision = Decision { action, because };
@@ -132,24 +195,17 @@ pub fn plan(snapshot: &Snapshot<'_>, now: Duration) -> Plan {
         spawns,
     } = *snapshot;
     let compaction = compaction::compaction(group, policy, now);
-    // A spawn that is given up now is a failure like any other: its replacement waits (G4).
-    let given_up = group.overdue(policy.spawn_timeout, now).count();
-    let growth = capacity::growth(group, policy, &spawns.failed_now(given_up, now), now);
+    let failed = spawns.with_given_up(group, policy, now);
+    let growth = capacity::growth(group, policy, &failed, now);
     let mut plan = Plan {
-        decisions: Vec::new(),
+        decisions: Vec::with_capacity(2),
         advice: Vec::new(),
-        conditions: conditions(snapshot, &growth, now),
+        conditions: conditions(group, policy, &failed, growth.reason, now),
         ledger: compaction.ledger,
-        wake_at: wake_at(snapshot, now),
+        wake_at: wake_at(group, policy, spawns, now),
     };
     for spawn in group.overdue(policy.spawn_timeout, now) {
-        let text = format!(
-            "G4: {} is not routable after {} s",
-            spawn.name,
-            policy.spawn_timeout.as_secs()
-        );
-        let action = Action::AbandonSpawn { birth: spawn.birth };
-        plan.decide(policy.mode, Some(action), Because::new("spawn_timeout", text));
+        plan.abandon(policy, spawn);
     }
     let grows = growth.spawn > 0 || !growth.cancel.is_empty();
     drains(&mut plan, snapshot, &growth.cancel, now);
@@ -177,7 +233,7 @@ fn drains(plan: &mut Plan, snapshot: &Snapshot<'_>, cancelled: &[Birth], now: Du
     let policy = snapshot.policy;
     for (worker, drain) in snapshot
         .group
-        .drains()
+        .due_drains(policy.drain_timeout, now)
         .filter(|(worker, _)| !cancelled.contains(&worker.birth))
     {
         if let Some((action, because)) = drained(worker, drain, policy, now) {
@@ -187,59 +243,44 @@ fn drains(plan: &mut Plan, snapshot: &Snapshot<'_>, cancelled: &[Birth], now: Du
 }
 
 fn drained(worker: &WorkerView, drain: Drain, policy: &Policy, now: Duration) -> Option<(Action, Because)> {
-    let (birth, name) = (worker.birth, &worker.name);
-    let retire = |code, text| Some((Action::Retire { birth }, Because::new(code, text)));
-    match (drain.kind, drain.progress) {
-        (_, DrainProgress::Empty) => retire("empty", format!("C2: {name} is empty")),
+    let (birth, name, users) = (worker.birth, || Arc::clone(&worker.name), worker.users);
+    let (action, code, why) = match (drain.kind, drain.progress) {
+        (_, DrainProgress::Empty) => (Action::Retire { birth }, "empty", Why::Empty(name())),
         (DrainKind::MustGo, _) if now >= drain.since.saturating_add(policy.drain_timeout) => {
-            let text = format!("D2: the time of {name} is up, {} users are left", worker.users);
-            retire("drain_timeout", text)
+            let why = Why::DrainTimeout(name(), users);
+            (Action::Retire { birth }, "drain_timeout", why)
         }
         (DrainKind::Compaction, DrainProgress::Stuck) if policy.moves == MoveMode::Live => {
-            let text = format!("C7: {name} did not become empty, {} users are left", worker.users);
-            Some((Action::CancelDrain { birth }, Because::new("not_empty", text)))
+            let why = Why::NotEmpty(name(), users);
+            (Action::CancelDrain { birth }, "not_empty", why)
         }
-        _ => None,
-    }
+        _ => return None,
+    };
+    Some((action, Because::new(code, why)))
 }
 
-fn conditions(snapshot: &Snapshot<'_>, growth: &Growth, now: Duration) -> Vec<Condition> {
-    let Snapshot {
-        group,
-        policy,
-        spawns,
-    } = *snapshot;
-    let mut conditions = Vec::new();
-    if growth.reason == Reason::MaxWorkers {
-        conditions.push(Condition::ScalingLimited);
-    }
-    let staying = group.placeable_count() + group.in_flight(policy.spawn_timeout, now).count();
-    if policy.max.is_some_and(|max| staying > max) {
-        conditions.push(Condition::AboveMax);
-    }
-    if spawns.failures > 0 || group.overdue(policy.spawn_timeout, now).next().is_some() {
-        conditions.push(Condition::SpawnsFailing);
-    }
-    if group.stale().len() > 0 {
-        conditions.push(Condition::ReportsStale(group.stale().collect()));
-    }
-    conditions
+fn conditions(
+    group: &Group,
+    policy: &Policy,
+    spawns: &SpawnHistory,
+    reason: Reason,
+    now: Duration,
+) -> Vec<Condition> {
+    let limited = (reason == Reason::MaxWorkers).then_some(Condition::ScalingLimited);
+    let above = compaction::is_above_max(group, policy, now).then_some(Condition::AboveMax);
+    let failing = spawns.fault.map(Condition::SpawnsFailing);
+    let mut stale = group.stale();
+    let workers = stale.len();
+    let stale = stale
+        .next()
+        .map(|first| Condition::ReportsStale { workers, first });
+    [limited, above, failing, stale].into_iter().flatten().collect()
 }
 
-fn wake_at(snapshot: &Snapshot<'_>, now: Duration) -> Option<Duration> {
-    let Snapshot {
-        group,
-        policy,
-        spawns,
-    } = *snapshot;
+fn wake_at(group: &Group, policy: &Policy, spawns: &SpawnHistory, now: Duration) -> Option<Duration> {
     let just_after = |at: Duration| at.saturating_add(Duration::from_millis(1));
     let spawn = group.next_overdue(policy.spawn_timeout, now).map(just_after);
-    let drain = group
-        .drains()
-        .filter(|(_, drain)| drain.kind == DrainKind::MustGo)
-        .map(|(_, drain)| drain.since.saturating_add(policy.drain_timeout))
-        .filter(|at| *at > now)
-        .min();
+    let drain = group.next_due_drain(policy.drain_timeout, now);
     [group.next_change(now), spawns.blocked_until(now), spawn, drain]
         .into_iter()
         .flatten()

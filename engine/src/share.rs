@@ -32,7 +32,7 @@ impl Share {
 
     /// `percent` of a worker, exactly.
     pub const fn from_percent(percent: u32) -> Self {
-        Self(percent as i64 * (PICOS / 100))
+        Self((percent as i64).saturating_mul(PICOS / 100))
     }
 
     /// `picos` units of 10^-12, as [`Self::picos`] gives them.
@@ -83,6 +83,11 @@ impl Share {
         self.0.saturating_sub(other.0) > Self::TOLERANCE.0
     }
 
+    /// In units of 10^-12.
+    pub(crate) fn units(self) -> i128 {
+        self.0.into()
+    }
+
     fn saturated(value: i128) -> Self {
         Self(i64::try_from(value).unwrap_or(if value < 0 { i64::MIN } else { i64::MAX }))
     }
@@ -129,9 +134,30 @@ impl fmt::Display for Share {
     }
 }
 
+/// A sum of shares that neither saturates nor depends on the order in which they came and went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Total(i128);
+
+impl Total {
+    /// Counts `new` instead of `old`.
+    pub(crate) fn replace(&mut self, old: Share, new: Share) {
+        self.0 += new.units() - old.units();
+    }
+
+    /// In units of 10^-12.
+    pub(crate) fn units(self) -> i128 {
+        self.0
+    }
+
+    /// As a share; saturates.
+    pub(crate) fn share(self) -> Share {
+        Share::saturated(self.0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::Share;
+    use super::{Share, Total};
 
     #[test]
     fn decimal_sums_are_exact_where_floats_are_not() {
@@ -157,6 +183,32 @@ mod tests {
         assert_eq!(Share(-5).divided(2), Share(-3));
         assert_eq!(Share(2).divided(3), Share(1));
         assert_eq!(Share(7).divided(0), Share(7));
+    }
+
+    #[test]
+    fn a_total_takes_back_what_no_share_could_hold() {
+        let huge = Share(i64::MAX);
+        let mut total = Total::default();
+        (0..3).for_each(|_| total.replace(Share::ZERO, huge));
+        assert_eq!(total.share(), huge);
+        (0..3).for_each(|_| total.replace(huge, Share::ONE));
+        assert_eq!(total.share(), Share::from_percent(300));
+    }
+
+    #[test]
+    fn no_arithmetic_runs_over_at_the_ends_of_the_numbers() {
+        let ends = [Share(i64::MIN), Share(i64::MAX), Share::ZERO, Share::ONE];
+        for one in ends {
+            for other in ends {
+                let _ = (one + other, one - other, one.times(other), one.exceeds(other));
+            }
+            for count in [0, 1, usize::MAX] {
+                let _ = (one.times_count(count), one.divided(count));
+            }
+        }
+        assert_eq!(Share(i64::MAX).times_count(usize::MAX), Share(i64::MAX));
+        assert_eq!(Share(i64::MIN).times_count(usize::MAX), Share(i64::MIN));
+        assert_eq!(Share::from_percent(u32::MAX), Share(i64::MAX));
     }
 
     #[test]

@@ -1,6 +1,7 @@
-//! The last rows of one worker (M3, M4); never computes an occupancy.
+//! The last rows of one worker (M3, M4), packed; never computes an occupancy.
 
-use std::collections::VecDeque;
+mod packed;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,9 +39,17 @@ impl Dropped {
 }
 
 /// The last rows of one worker, oldest first.
+///
+/// Rows stand side by side in slots of one length, that of the longest so far: about 64 bytes where every field is there. They are held to
+/// the last bit, so that another limit or threshold can be applied to all of them at any time.
 #[derive(Clone, Debug)]
 pub struct Window {
-    rows: VecDeque<Row>,
+    slots: Vec<u8>,
+    /// Bytes of a slot; 0 before the first row.
+    slot: usize,
+    /// The slot of the oldest row.
+    oldest: usize,
+    rows: usize,
     keep: usize,
     incarnation: Arc<str>,
     sequence: Option<u64>,
@@ -53,7 +62,10 @@ impl Window {
     /// An empty window of at most `keep` rows (at least one) for the incarnation that announced itself.
     pub fn new(keep: usize, incarnation: &str) -> Self {
         Self {
-            rows: VecDeque::new(),
+            slots: Vec::new(),
+            slot: 0,
+            oldest: 0,
+            rows: 0,
             keep: keep.max(1),
             incarnation: incarnation.into(),
             sequence: None,
@@ -83,30 +95,79 @@ impl Window {
 
     /// Takes a row whose place in the order is known.
     pub fn push(&mut self, row: Row) {
-        if self.rows.len() == self.keep {
-            self.rows.pop_front();
+        let mut bytes = [0; packed::MOST];
+        let length = packed::pack(&row, &mut bytes);
+        if length > self.slot {
+            self.widen(length);
         }
-        self.rows.push_back(row);
+        let place = if self.rows < self.keep {
+            self.make_room();
+            self.rows += 1;
+            self.rows - 1
+        } else {
+            let place = self.oldest;
+            self.oldest = (self.oldest + 1) % self.keep;
+            place
+        };
+        let from = place * self.slot;
+        self.slots[from..from + length].copy_from_slice(&bytes[..length]);
+    }
+
+    /// Slots grow by doubling, but never beyond those of a full window.
+    fn make_room(&mut self) {
+        let end = (self.rows + 1) * self.slot;
+        if end > self.slots.capacity() {
+            let rows = self.rows.saturating_mul(2).clamp(4, self.keep.max(4));
+            self.slots.reserve_exact(rows * self.slot - self.slots.len());
+        }
+        self.slots.resize(end, 0);
+    }
+
+    fn widen(&mut self, slot: usize) {
+        let mut wider = Vec::with_capacity(self.rows * slot);
+        for row in 0..self.rows {
+            wider.extend_from_slice(self.packed(row));
+            wider.resize((row + 1) * slot, 0);
+        }
+        (self.slots, self.slot, self.oldest) = (wider, slot, 0);
+    }
+
+    fn packed(&self, row: usize) -> &[u8] {
+        // Only a full window has turned round: then it has `keep` slots.
+        let turned = self.oldest + row;
+        let place = if turned < self.rows {
+            turned
+        } else {
+            turned - self.rows
+        };
+        &self.slots[place * self.slot..(place + 1) * self.slot]
     }
 
     /// All rows, oldest first.
-    pub fn rows(&self) -> impl ExactSizeIterator<Item = &Row> + DoubleEndedIterator {
-        self.rows.iter()
+    pub fn rows(&self) -> impl ExactSizeIterator<Item = Row> + DoubleEndedIterator {
+        (0..self.rows).map(|row| packed::unpack(self.packed(row)))
     }
 
     /// The last `count` rows, oldest first.
-    pub fn last(&self, count: usize) -> impl Iterator<Item = &Row> {
-        self.rows.range(self.rows.len().saturating_sub(count)..)
+    pub fn last(&self, count: usize) -> impl ExactSizeIterator<Item = Row> + DoubleEndedIterator {
+        let from = self.rows.saturating_sub(count);
+        (from..self.rows).map(|row| packed::unpack(self.packed(row)))
+    }
+
+    /// What E1 reads of the last `count` reports, oldest first.
+    pub(crate) fn gauges(&self, count: usize) -> impl Iterator<Item = Report> {
+        let from = self.rows.saturating_sub(count);
+        (from..self.rows).map(|row| packed::unpack_gauges(self.packed(row)))
     }
 
     /// The newest row's arrival.
     pub fn last_at(&self) -> Option<Duration> {
-        self.rows.back().map(|row| row.at)
+        self.last(1).next().map(|row| row.at)
     }
 
     /// The rows that arrived at or after `since`.
     pub fn rows_since(&self, since: Duration) -> usize {
-        self.rows.iter().rev().take_while(|row| row.at >= since).count()
+        self.rows().rev().take_while(|row| row.at >= since).count()
     }
 }
 
@@ -155,5 +216,58 @@ mod tests {
             [4, 5]
         );
         assert_eq!(window.rows_since(Duration::from_secs(4)), 2);
+    }
+
+    #[test]
+    fn a_longer_row_in_a_full_window_leaves_the_others_as_they_are() {
+        let mut window = Window::new(3, "a");
+        (1..=4).for_each(|second| window.push(row(second)));
+        let long = Row {
+            report: Report {
+                load: Some(0.1),
+                rss: Some(0.2),
+                ..Report::default()
+            },
+            ..row(5)
+        };
+        window.push(long);
+        window.push(row(6));
+        assert_eq!(window.rows().collect::<Vec<_>>(), [row(4), long, row(6)]);
+        assert_eq!(window.last_at(), Some(Duration::from_secs(6)));
+    }
+
+    #[test]
+    fn a_full_window_of_busy_rows_takes_less_than_four_kilobytes() {
+        let mut window = Window::new(Window::ROWS, "a");
+        for second in 0..200 {
+            let number = Some(f64::from(1_000 + second));
+            let report = Report {
+                users: number,
+                pages: number,
+                connections: number,
+                active_users: number,
+                executor: crate::report::Executor {
+                    busy: number,
+                    total: number,
+                    queue_depth: number,
+                },
+                cpu: Some(0.123_456_789),
+                rss: Some(3e9),
+                backlog_pending: number,
+                backlog_outbox: number,
+                load: Some(1.234_567),
+            };
+            let forward = Forwards {
+                requests: 4_000_000_000,
+                errors: 9,
+                seconds: 0.1 * f64::from(second),
+            };
+            window.push(Row {
+                report,
+                forward,
+                ..row(100_000)
+            });
+        }
+        assert!(window.slots.capacity() < 4_096, "{}", window.slots.capacity());
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use elastic_pool_engine::capacity::SpawnHistory;
-use elastic_pool_engine::group::{Drain, DrainKind, DrainProgress};
+use elastic_pool_engine::group::{Drain, DrainKind, DrainProgress, SpawnFault};
 use elastic_pool_engine::placement::{Verdict, place};
 use elastic_pool_engine::plan::Condition;
 use elastic_pool_engine::{
@@ -120,13 +120,15 @@ fn a_spawn_that_takes_too_long_is_abandoned_and_replaced_after_a_pause() {
     assert_eq!(waiting.wake_at, Some(NOW + Duration::from_millis(1)));
     let late = planned(workers(121), &policy);
     assert_eq!(actions(&late), [Action::AbandonSpawn { birth: Birth(2) }]);
-    assert_eq!(late.conditions, [Condition::SpawnsFailing]);
+    assert_eq!(late.conditions, [Condition::SpawnsFailing(SpawnFault::TimedOut)]);
 }
 
 #[test]
 fn failed_spawns_wait_longer_each_time() {
     let mut spawns = SpawnHistory::default();
-    (0..3).for_each(|_| spawns.fail(NOW.saturating_sub(Duration::from_secs(39))));
+    for age in [200, 100, 39] {
+        spawns.fail(NOW.saturating_sub(Duration::from_secs(age)), SpawnFault::TimedOut);
+    }
     let blocked = after([worker(1, 60)], &Policy::default(), &spawns);
     assert_eq!(
         (actions(&blocked), blocked.wake_at),

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use elastic_pool_engine::capacity::SpawnHistory;
-use elastic_pool_engine::group::{Drain, DrainKind, DrainProgress};
+use elastic_pool_engine::group::{Drain, DrainKind, DrainProgress, SpawnFault};
 use elastic_pool_engine::ids::UserId;
 use elastic_pool_engine::occupancy::Limits;
 use elastic_pool_engine::snapshot::{MAX_USERS, Saved, SavedUser, Stays};
@@ -92,6 +92,8 @@ fn worker() -> impl Strategy<Value = WorkerView> {
                     users,
                     transit,
                     passed_over_until: passed,
+                    outdated: warm && stale,
+                    hindered: stale.then_some(SpawnFault::Mistake),
                     ..WorkerView::new(Birth(birth), &name)
                 }
             },
@@ -163,6 +165,7 @@ fn saved() -> impl Strategy<Value = Saved> {
     let spawns = (any::<u32>(), prop::option::of(time())).prop_map(|(failures, last_failure)| SpawnHistory {
         failures,
         last_failure,
+        fault: last_failure.map(|_| SpawnFault::NoCapacity),
     });
     (with_users, policy(), spawns, time()).prop_map(|((users, group), policy, spawns, now)| {
         let snapshot = Snapshot {
@@ -336,4 +339,36 @@ fn what_is_not_known_or_possible_is_refused_by_name(
     line.pointer_mut(parent).unwrap()[field] = value;
     let error = Saved::parse(&line.to_string()).unwrap_err().to_string();
     assert!(error.starts_with(expected), "{error}");
+}
+
+#[test]
+fn people_read_the_same_at_a_terminal() {
+    let text = four_workers().answer().to_string();
+    let lines = [
+        "shop/blue: 4 workers take users, capacity 2.90 - occupied 1.50 = headroom 1.40, margin 1.20",
+        "now          drain w4",
+        "a login      stays on w1",
+        "next to go   w4 with 3 users",
+        "             bob                  idle     -> w1, then at 0.47",
+        "             cid                  idle     stays: a move of his failed, the next try is in 31 s (V6)",
+        "             ann                  1 open   -> w3, then at 0.47",
+        "w1                               routable        0.40      4  reception",
+        "w4                               routable        0.20      3",
+    ];
+    let missing: Vec<&str> = lines
+        .into_iter()
+        .filter(|line| !text.lines().any(|found| found == *line))
+        .collect();
+    assert_eq!(missing, [""; 0], "{text}");
+}
+
+#[test]
+fn a_replay_names_what_differs_from_the_answer_given_then() {
+    let answered = four_workers().answered();
+    assert_eq!(answered.replayed(), Some(Ok(())));
+    assert_eq!(four_workers().replayed(), None);
+    let changed = answered.to_json().replace("\"spawn\":0", "\"spawn\":2");
+    let differs = Saved::parse(&changed).unwrap().replayed().unwrap().unwrap_err();
+    assert_eq!(differs.len(), 1);
+    assert_eq!(differs[0].to_string(), "growth.spawn: expected 2, found 0");
 }

@@ -1,6 +1,7 @@
 //! Workers that die, fall silent or lose their app (D1): their users are swept, but for those whom V7 saves.
 
 use elastic_pool_engine::WorkerState;
+use elastic_pool_engine::group::SpawnFault;
 use elastic_pool_engine::ids::{Birth, UserId};
 
 use super::Commander;
@@ -28,7 +29,8 @@ impl Commander {
         let state = group.engine.get(birth).map(|view| view.state);
         let failed = matches!(state, Some(WorkerState::Nascent { .. })) && birth.term() == self.term;
         if failed {
-            group.spawns.fail(self.now);
+            let fault = failure.as_ref().map_or(SpawnFault::TimedOut, SpawnFailure::fault);
+            group.spawns.fail(self.now, fault);
             group.failure = Some(failure.unwrap_or_else(|| SpawnFailure::Mistake(format!("{name}: {why}"))));
         }
         let lost = self.sweep(birth, "worker_died");

@@ -1,6 +1,6 @@
 //! Carries out the engine's plan of a group: births, drains, retirements; what to do is the engine's business.
 
-use elastic_pool_engine::group::{Drain, DrainKind, DrainProgress};
+use elastic_pool_engine::group::{Drain, DrainKind, DrainProgress, SpawnFault};
 use elastic_pool_engine::ids::Birth;
 use elastic_pool_engine::plan::{Action, Decision, Plan};
 use elastic_pool_engine::{Because, WorkerState, WorkerView, plan};
@@ -74,16 +74,24 @@ impl Commander {
         };
         let limit = matches!(
             because.code,
-            "max_workers" | "backing_off" | "no_victim" | "would_grow_again"
+            "max_workers"
+                | "backing_off"
+                | "no_capacity"
+                | "spawn_mistake"
+                | "no_victim"
+                | "would_grow_again"
         );
         if limit && group.told != because.code {
             because.code.clone_into(&mut group.told);
             let warning = because.code != "would_grow_again";
-            self.note(key, "NothingDone", because.text.clone(), warning);
+            self.note(key, "NothingDone", because.text(), warning);
             return;
         }
         if because.code == "room" {
-            if matches!(group.told.as_str(), "max_workers" | "backing_off") {
+            if matches!(
+                group.told.as_str(),
+                "max_workers" | "backing_off" | "no_capacity" | "spawn_mistake"
+            ) {
                 group.told.clear();
             }
             // G4: nobody waits for capacity any more. A mistake stays one until a spawn comes up.
@@ -103,7 +111,7 @@ impl Commander {
             Some(Advice {
                 action: words(action?).0,
                 reason: because.code,
-                because: because.text,
+                because: because.text(),
             })
         });
         let reason = |advice: &Option<Advice>| advice.as_ref().map(|advice| (advice.action, advice.reason));
@@ -140,7 +148,7 @@ impl Commander {
                 group.reasons.clear();
             }
             let warning = matches!(action, Action::AbandonSpawn { .. });
-            self.note(key, name, because.text.clone(), warning);
+            self.note(key, name, because.text(), warning);
             self.touch(key);
         }
     }
@@ -196,8 +204,9 @@ impl Commander {
             .get(&birth)
             .and_then(|worker| self.groups.get_mut(&worker.group))
         {
-            group.spawns.fail(now);
-            group.failure = Some(failure.unwrap_or_else(|| SpawnFailure::Mistake(because.text.clone())));
+            let fault = failure.as_ref().map_or(SpawnFault::TimedOut, SpawnFailure::fault);
+            group.spawns.fail(now, fault);
+            group.failure = Some(failure.unwrap_or_else(|| SpawnFailure::Mistake(because.text())));
         }
         self.unspawn(birth)
     }

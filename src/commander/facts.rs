@@ -246,7 +246,7 @@ impl Commander {
             return;
         }
         group.engine.remove(birth);
-        group.spawns.fail(now);
+        group.spawns.fail(now, failure.fault());
         let text = match &failure {
             SpawnFailure::NoCapacity(text) => format!("G4: no capacity: {text}"),
             SpawnFailure::Mistake(text) => format!("G4: the worker cannot be made: {text}"),
@@ -273,6 +273,8 @@ impl Commander {
             return;
         }
         let key = worker.group.clone();
+        let fault = failure.fault();
+        group.engine.update(birth, |view| view.hindered = Some(fault));
         // The kubelet's texts alternate and count up: one of them is told as a decision, the newest is the condition's.
         if !std::mem::replace(&mut worker.hindered, true) {
             let (SpawnFailure::NoCapacity(text) | SpawnFailure::Mistake(text)) = &failure;

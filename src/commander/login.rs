@@ -79,7 +79,7 @@ impl Commander {
         };
         self.metrics.decision(verdict.code(), because.code);
         if warning {
-            tracing::warn!(pool = %key, because = %because.text, "a login found nobody with room");
+            tracing::warn!(pool = %key, %because, "a login found nobody with room");
         }
         let passes = verdict == Verdict::Pass && target != at && live && !session_users;
         if passes {

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use elastic_pool_engine::group::SpawnFault;
 use elastic_pool_engine::ids::Birth;
 use serde::{Deserialize, Serialize};
 
@@ -108,6 +109,16 @@ pub enum SpawnFailure {
     NoCapacity(String),
     /// Image, configuration, crash: somebody has to mend the manifest or the app.
     Mistake(String),
+}
+
+impl SpawnFailure {
+    /// What the engine tells apart.
+    pub const fn fault(&self) -> SpawnFault {
+        match self {
+            Self::NoCapacity(_) => SpawnFault::NoCapacity,
+            Self::Mistake(_) => SpawnFault::Mistake,
+        }
+    }
 }
 
 /// What is known of one worker's pod or process.

@@ -1,16 +1,17 @@
-//! The scene of a case: thresholds and workers as the engine's values; asks nothing of the engine.
+//! The scene of a case: its workers as the engine's values; asks nothing of the engine.
 
 use std::time::Duration;
 
+use super::rows;
+use super::thresholds::{self, policy};
+use super::users::Users;
 use crate::field::{Field, FieldError};
-use crate::forward::Forwards;
 use crate::group::{Drain, DrainKind, DrainProgress, Group, WorkerState, WorkerView};
 use crate::ids::Birth;
-use crate::occupancy::{Limits, Reading};
-use crate::report::{Executor, Report};
+use crate::occupancy::Reading;
 use crate::share::Share;
-use crate::thresholds::{MoveMode, Policy};
-use crate::window::{Row, Window};
+use crate::thresholds::Policy;
+use crate::window::Window;
 
 /// The moment at which a case is asked; rows and routable times lie before it.
 pub(super) const NOW: Duration = Duration::from_secs(1 << 40);
@@ -22,6 +23,8 @@ pub(super) struct Scene {
     pub(super) cast: Cast,
     /// `then.workers_after_moves`.
     pub(super) after: Option<Cast>,
+    /// Paths of fields that nothing is known of: read by nobody, and said so in the answer.
+    pub(super) ignored: Vec<String>,
 }
 
 /// The workers of a case, and the living ones as a group.
@@ -36,14 +39,39 @@ pub(super) struct Cast {
 pub(super) struct Actor {
     pub(super) birth: Birth,
     pub(super) name: String,
-    pub(super) users: Vec<String>,
+    pub(super) users: Users,
     pub(super) window: Window,
+    /// Rows of the case, also those that the window does not keep (M4).
+    pub(super) rows_given: usize,
     pub(super) occupancy: Share,
-    /// User and open requests.
-    pub(super) busy: Vec<(String, usize)>,
     /// Names of readings that were refused (M2).
     pub(super) rejected: Vec<&'static str>,
 }
+
+const INPUT: [&str; 6] = ["thresholds", "workers", "open_requests", "event", "now", "then"];
+const EVENT: [&str; 8] = [
+    "type",
+    "user",
+    "guest",
+    "currently_on",
+    "arriving_on",
+    "worker",
+    "open_requests",
+    "note",
+];
+const WORKER: [&str; 11] = [
+    "name",
+    "state",
+    "reception",
+    "users",
+    "occupancy",
+    "rows",
+    "open_requests",
+    "routable_for_s",
+    "stale",
+    "transit",
+    "passed_over",
+];
 
 impl Scene {
     pub(super) fn read(input: &Field<'_>) -> Result<Self, FieldError> {
@@ -55,25 +83,36 @@ impl Scene {
             now,
             interval: policy.interval.as_secs_f64(),
         };
-        let cast = Cast::read(&input.get("workers"), &input.get("open_requests"), &policy, clock)?;
-        let after = input.get("then").get("workers_after_moves");
+        let (workers, then) = (input.get("workers"), input.get("then"));
+        let open = [
+            input.get("open_requests"),
+            input.get("event").get("open_requests"),
+        ];
+        let cast = Cast::read(&workers, &open, &policy, clock)?;
+        let after = then.get("workers_after_moves");
         let after = match after.optional() {
-            Some(workers) => Some(Cast::read(
-                workers,
-                &input.get("then").get("open_requests"),
-                &policy,
-                clock,
-            )?),
+            Some(workers) => Some(Cast::read(workers, &[then.get("open_requests")], &policy, clock)?),
             None => None,
         };
-        Ok(Self { policy, cast, after })
+        let mut ignored = input.others(&INPUT);
+        ignored.extend(thresholds.others(&thresholds::FIELDS));
+        ignored.extend(input.get("event").others(&EVENT));
+        for worker in workers.items()? {
+            ignored.extend(worker.others(&WORKER));
+        }
+        Ok(Self {
+            policy,
+            cast,
+            after,
+            ignored,
+        })
     }
 }
 
 impl Cast {
     fn read(
         workers: &Field<'_>,
-        open: &Field<'_>,
+        open: &[Field<'_>],
         policy: &Policy,
         clock: Clock,
     ) -> Result<Self, FieldError> {
@@ -97,7 +136,7 @@ impl Cast {
 
     /// The living worker on which a user lives (P1).
     pub(super) fn home_of(&self, user: &str) -> Option<&Actor> {
-        let lives_on = |actor: &&Actor| actor.users.iter().any(|name| name == user);
+        let lives_on = |actor: &&Actor| actor.users.names.iter().any(|name| name == user);
         self.workers
             .iter()
             .filter(|actor| self.lives(actor))
@@ -112,73 +151,17 @@ impl Cast {
     }
 }
 
+impl Actor {
+    /// A user's open requests.
+    pub(super) fn open_requests(&self, user: &str) -> usize {
+        self.users.open.get(user).copied().unwrap_or_default()
+    }
+}
+
 #[derive(Clone, Copy)]
 struct Clock {
     now: Option<f64>,
     interval: f64,
-}
-
-fn policy(thresholds: &Field<'_>) -> Result<Policy, FieldError> {
-    if let Some(thresholds) = thresholds.optional() {
-        thresholds.object()?;
-    }
-    let defaults = Policy::default();
-    let share = |name: &str, default: Share, high: f64| -> Result<Share, FieldError> {
-        Ok(thresholds
-            .get(name)
-            .number(0.0, high)?
-            .and_then(Share::from_f64)
-            .unwrap_or(default))
-    };
-    let count = |name: &str, low, default| -> Result<usize, FieldError> {
-        Ok(thresholds.get(name).count(low)?.unwrap_or(default))
-    };
-    let admission = share("admission_threshold", defaults.admission, 1.0)?;
-    let margin_workers = share("compaction_margin_workers", Share::from_percent(150), 1000.0)?;
-    let megabytes = thresholds
-        .get("memory_limit_mb")
-        .number(0.0, 1e12)?
-        .unwrap_or_default();
-    let cores = thresholds
-        .get("cpu_capacity_cores")
-        .number(0.0, 1e6)?
-        .unwrap_or(1.0);
-    let seconds = thresholds.get("interval_s").number(0.001, 1e6)?;
-    let min = count("min_workers", 0, defaults.min)?;
-    let max = thresholds.get("max_workers").count(0)?;
-    if max.is_some_and(|max| max < min) {
-        return thresholds
-            .get("max_workers")
-            .wrong(&format!("at least min_workers, which is {min}, or null"));
-    }
-    let moves = match thresholds.get("moves").optional_text()? {
-        None | Some("Live") => MoveMode::Live,
-        Some("Drain") => MoveMode::Drain,
-        Some(_) => return thresholds.get("moves").wrong("Live or Drain"),
-    };
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "0 to about 10^18"
-    )]
-    let memory = (megabytes * 1_048_576.0) as u64;
-    Ok(Policy {
-        reception: share("reception_threshold", defaults.reception, 1.0)?,
-        admission,
-        margin: margin_workers.times(admission),
-        smoothing_rows: count("smoothing_rows", 1, defaults.smoothing_rows)?,
-        window_rows: count("metrics_window", 1, defaults.window_rows)?,
-        interval: seconds.map_or(defaults.interval, Duration::from_secs_f64),
-        min,
-        max,
-        max_surge: count("max_surge", 0, defaults.max_surge)?,
-        limits: Limits {
-            memory_bytes: (memory > 0).then_some(memory),
-            cpu_cores: cores,
-        },
-        moves,
-        ..defaults
-    })
 }
 
 const STATES: &str = "routable, nascent, draining, evacuating, retiring, dead, quitting, quitted or aborted";
@@ -205,31 +188,27 @@ fn state(field: &Field<'_>) -> Result<Option<WorkerState>, FieldError> {
 
 fn actor(
     worker: &Field<'_>,
-    open: &Field<'_>,
+    open: &[Field<'_>],
     policy: &Policy,
     birth: Birth,
 ) -> Result<(Actor, Option<WorkerState>), FieldError> {
     worker.object()?;
     let name = worker.get("name").text()?.to_owned();
-    let users = worker
-        .get("users")
-        .items()?
-        .iter()
-        .map(|user| user.text().map(str::to_owned))
-        .collect::<Result<Vec<_>, _>>()?;
-    let mut busy = busy_users(open)?;
-    busy.extend(busy_users(&worker.get("open_requests"))?);
-    let mut rejected = Vec::new();
-    let window = window(&worker.get("rows"), policy, &mut rejected)?;
+    let mut users = Users::read(&worker.get("users"))?;
+    users.add_open_requests(&worker.get("open_requests"))?;
+    for open in open {
+        users.add_open_requests(open)?;
+    }
+    let rows = worker.get("rows");
+    let (window, rejected) = rows::window(&rows, policy)?;
     let reading = Reading::of(&window, policy.smoothing_rows, &policy.limits);
-    let occupancy = measured(worker)?.unwrap_or(reading.occupancy);
     let actor = Actor {
         birth,
         name,
         users,
         window,
-        occupancy,
-        busy,
+        rows_given: rows.items()?.len(),
+        occupancy: measured(worker)?.unwrap_or(reading.occupancy),
         rejected,
     };
     Ok((actor, state(&worker.get("state"))?))
@@ -240,16 +219,6 @@ fn measured(worker: &Field<'_>) -> Result<Option<Share>, FieldError> {
         .get("occupancy")
         .number(0.0, 1.0)?
         .and_then(Share::from_f64))
-}
-
-fn busy_users(field: &Field<'_>) -> Result<Vec<(String, usize)>, FieldError> {
-    let Some(field) = field.optional() else {
-        return Ok(Vec::new());
-    };
-    let users = field.object()?.keys();
-    users
-        .map(|user| Ok((user.clone(), field.get(user).count(0)?.unwrap_or_default())))
-        .collect()
 }
 
 fn view(
@@ -268,27 +237,17 @@ fn view(
         .number(0.0, 1e9)?
         .map(Duration::from_secs_f64);
     let young = routable_for.filter(|age| *age < window && rows < policy.smoothing_rows);
-    let last_ts = worker
-        .get("rows")
-        .items()?
-        .last()
-        .map(|row| row.get("ts").reading())
-        .transpose()?
-        .flatten();
-    let silent = last_ts
-        .zip(clock.now)
-        .is_some_and(|(last, now)| now - last >= 3.0 * clock.interval);
-    let unmeasured = measured(worker)?.is_none() && reading.is_unmeasured(!actor.users.is_empty());
+    let unmeasured = measured(worker)?.is_none() && reading.is_unmeasured(actor.users.count > 0);
     Ok(WorkerView {
         state,
         occupancy: actor.occupancy,
-        stale: worker.get("stale").flag()? || silent || unmeasured,
+        stale: worker.get("stale").flag()? || silent(worker, clock)? || unmeasured,
         warm: young.is_none(),
         room_until: young.map(|age| NOW.saturating_sub(age) + window),
-        users: actor.users.len(),
+        users: actor.users.count,
         transit: worker
             .get("transit")
-            .number(0.0, 1e6)?
+            .number(0.0, 100.0)?
             .and_then(Share::from_f64)
             .unwrap_or_default(),
         passed_over_until: worker.get("passed_over").flag()?.then_some(Duration::MAX),
@@ -296,75 +255,10 @@ fn view(
     })
 }
 
-fn window(rows: &Field<'_>, policy: &Policy, rejected: &mut Vec<&'static str>) -> Result<Window, FieldError> {
-    let mut window = Window::new(policy.window_rows, "");
-    let mut origin = None;
-    for row in rows.items()? {
-        row.object()?;
-        let ts = row
-            .get("ts")
-            .number(-1e12, 1e12)?
-            .map_or_else(|| row.get("ts").wrong("a time in seconds"), Ok)?;
-        let since = (ts - *origin.get_or_insert(ts)).max(0.0);
-        let (report, refused) = report(&row.get("report"))?.sanitised();
-        rejected.extend(refused);
-        window.push(Row {
-            at: Duration::from_secs_f64(since),
-            report,
-            forward: forward(&row.get("forward"))?,
-        });
-    }
-    Ok(window)
-}
-
-fn report(field: &Field<'_>) -> Result<Report, FieldError> {
-    if let Some(report) = field.optional() {
-        report.object()?;
-    }
-    let (executor, backlog) = (field.get("executor"), field.get("backlog"));
-    for part in [&executor, &backlog]
-        .into_iter()
-        .filter_map(|part| part.optional())
-    {
-        part.object()?;
-    }
-    Ok(Report {
-        users: field.get("users").reading()?,
-        pages: field.get("pages").reading()?,
-        connections: field.get("connections").reading()?,
-        active_users: field.get("active_users").reading()?,
-        executor: Executor {
-            busy: executor.get("busy").reading()?,
-            total: executor.get("total").reading()?,
-            queue_depth: executor.get("queue_depth").reading()?,
-        },
-        cpu: field.get("cpu").reading()?,
-        rss: field.get("rss").reading()?,
-        backlog_pending: backlog.get("pending").reading()?,
-        backlog_outbox: backlog.get("outbox").reading()?,
-        load: field.get("load").reading()?,
-    })
-}
-
-fn forward(field: &Field<'_>) -> Result<Forwards, FieldError> {
-    if let Some(forward) = field.optional() {
-        forward.object()?;
-    }
-    let counter = |name: &str| -> Result<u64, FieldError> {
-        let number = field
-            .get(name)
-            .number(0.0, 9_007_199_254_740_992.0)?
-            .unwrap_or_default();
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "0 to 2^53"
-        )]
-        Ok(number as u64)
-    };
-    Ok(Forwards {
-        requests: counter("requests")?,
-        errors: counter("errors")?,
-        seconds: field.get("seconds").number(0.0, 1e15)?.unwrap_or_default(),
-    })
+/// E5: three intervals since the last row, where the case says what time it is.
+fn silent(worker: &Field<'_>, clock: Clock) -> Result<bool, FieldError> {
+    let last = worker.get("rows").items()?.pop();
+    let last_ts = last.map(|row| row.get("ts").reading()).transpose()?.flatten();
+    let silence = last_ts.zip(clock.now).map(|(last, now)| now - last);
+    Ok(silence.is_some_and(|silence| silence >= 3.0 * clock.interval))
 }

@@ -1,15 +1,25 @@
 //! Decision cases: reads one JSON line, asks the engine, gives the answer as JSON; no files, no printing.
+//!
+//! `question` and `input` (with `thresholds`, `users`, `rows`) read a case, `answer` (with `measured`, `placed`,
+//! `sized`) asks the engine.
 
 mod answer;
-mod check;
 mod input;
+mod measured;
+mod placed;
+mod question;
+mod rows;
+mod sized;
+mod thresholds;
+mod users;
 
 use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::field::{Field, FieldError, quote_specials};
+use crate::mismatch::mismatches;
 
-pub use check::Mismatch;
+pub use crate::mismatch::Mismatch;
 
 /// What is wrong with a case line.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -17,6 +27,11 @@ pub enum CaseError {
     /// The line is no JSON.
     #[error("not JSON: {0}; a case is one object a line: {{\"name\", \"category\", \"input\", \"expect\"}}")]
     Json(String),
+    /// It is a saved snapshot.
+    #[error(
+        "the line is a saved snapshot, must be a case; `elastic-pool decide --snapshot FILE` answers snapshots"
+    )]
+    Snapshot,
     /// A field is missing or has an impossible value.
     #[error(transparent)]
     Field(#[from] FieldError),
@@ -26,7 +41,7 @@ pub enum CaseError {
 #[derive(Clone, Debug)]
 pub struct Case {
     name: String,
-    question: answer::Question,
+    question: question::Question,
     scene: input::Scene,
     expect: Option<Map<String, Value>>,
 }
@@ -37,12 +52,14 @@ impl Case {
         let value: Value =
             serde_json::from_str(&quote_specials(line)).map_err(|e| CaseError::Json(e.to_string()))?;
         let case = Field::root(&value);
-        case.object()?;
+        if case.object()?.contains_key("snapshot") && case.get("name").optional().is_none() {
+            return Err(CaseError::Snapshot);
+        }
         let input = case.get("input");
         let expect = case.get("expect");
         Ok(Self {
             name: case.get("name").text()?.to_owned(),
-            question: answer::Question::read(&case)?,
+            question: question::Question::read(&case)?,
             scene: input::Scene::read(&input)?,
             expect: expect
                 .optional()
@@ -68,7 +85,7 @@ impl Case {
     pub fn check(&self, answer: &Map<String, Value>) -> Vec<Mismatch> {
         self.expect
             .as_ref()
-            .map(|expect| check::mismatches(expect, answer))
+            .map(|expect| mismatches(expect, answer))
             .unwrap_or_default()
     }
 

@@ -103,8 +103,8 @@ impl Answer {
     pub(super) fn of(saved: &Saved) -> Self {
         let (group, policy, now) = (saved.group(), saved.policy(), saved.taken_at());
         let plan = plan(&saved.snapshot(), now);
-        let given_up = group.overdue(policy.spawn_timeout, now).count();
-        let growth = capacity::growth(group, policy, &saved.spawns.failed_now(given_up, now), now);
+        let spawns = saved.spawns.with_given_up(group, policy, now);
+        let growth = capacity::growth(group, policy, &spawns, now);
         let compaction = compaction::compaction(group, policy, now);
         Self {
             group: saved.name().to_owned(),
@@ -118,8 +118,8 @@ impl Answer {
             wake_in_s: plan.wake_at.map(|at| write_seconds(at.saturating_sub(now))),
             decisions: decided(group, &plan.decisions),
             advice: decided(group, &plan.advice),
-            growth: Grows::of(group, growth),
-            compaction: Shrinks::of(group, compaction),
+            growth: Grows::of(group, &growth),
+            compaction: Shrinks::of(group, &compaction),
         }
     }
 
@@ -157,24 +157,24 @@ impl Decided {
             worker: birth.map(|birth| name(group, birth)),
             count,
             reason: decision.because.code,
-            because: decision.because.text.clone(),
+            because: decision.because.to_string(),
         }
     }
 }
 
 impl Grows {
-    fn of(group: &Group, growth: Growth) -> Self {
+    fn of(group: &Group, growth: &Growth) -> Self {
         Self {
             spawn: growth.spawn,
             cancel: growth.cancel.iter().map(|birth| name(group, *birth)).collect(),
             reason: growth.reason.code(),
-            because: growth.because.text,
+            because: growth.because.to_string(),
         }
     }
 }
 
 impl Shrinks {
-    fn of(group: &Group, compaction: Compaction) -> Self {
+    fn of(group: &Group, compaction: &Compaction) -> Self {
         let (retire, cancel_spawn) = match compaction.step {
             Step::None => (None, None),
             Step::Drain(birth) => (Some(birth), None),
@@ -184,7 +184,7 @@ impl Shrinks {
             retire: retire.map(|birth| name(group, birth)),
             cancel_spawn: cancel_spawn.map(|birth| name(group, birth)),
             reason: compaction.because.code,
-            because: compaction.because.text,
+            because: compaction.because.to_string(),
         }
     }
 }
@@ -196,7 +196,7 @@ impl NextLogin {
                 decision: Some(placement.verdict.code()),
                 worker: Some(name(group, placement.worker)),
                 warning: placement.warning,
-                because: placement.because.text,
+                because: placement.because.to_string(),
             },
             Err(error) => Self {
                 decision: None,
@@ -268,8 +268,8 @@ fn condition(condition: &Condition) -> &'static str {
     match condition {
         Condition::ScalingLimited => "ScalingLimited",
         Condition::AboveMax => "AboveMax",
-        Condition::SpawnsFailing => "SpawnsFailing",
-        Condition::ReportsStale(_) => "ReportsStale",
+        Condition::SpawnsFailing(_) => "SpawnsFailing",
+        Condition::ReportsStale { .. } => "ReportsStale",
     }
 }
 

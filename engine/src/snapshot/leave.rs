@@ -93,7 +93,7 @@ fn blocked(saved: &Saved, plan: &Plan, growth: &Growth, compaction: &Compaction)
         (Step::Drain(_), mode) => {
             reasons.push(format!("spec.mode is {}: nobody is compacted", words::mode(mode)));
         }
-        _ => reasons.push(compaction.because.text.clone()),
+        _ => reasons.push(compaction.because.to_string()),
     }
     reasons
 }

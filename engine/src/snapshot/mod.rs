@@ -7,6 +7,7 @@ mod answer;
 mod exact;
 mod leave;
 mod read;
+mod text;
 mod words;
 mod write;
 
@@ -19,6 +20,7 @@ use crate::capacity::SpawnHistory;
 use crate::field::FieldError;
 use crate::group::Group;
 use crate::ids::{Birth, UserId};
+use crate::mismatch::{Mismatch, mismatches};
 use crate::plan::Snapshot;
 use crate::thresholds::Policy;
 
@@ -143,6 +145,19 @@ impl Saved {
     /// The answer as it was given when the snapshot was taken, if it was saved too: the bytes of [`Answer::to_json`].
     pub fn given(&self) -> Option<&str> {
         self.given.as_deref()
+    }
+
+    /// Where the answer of this build differs from the one given then; `None` when none was saved.
+    ///
+    /// Bytes are compared; the list names the fields, and none of them only where the bytes differ in their form alone.
+    pub fn replayed(&self) -> Option<Result<(), Vec<Mismatch>>> {
+        let given = self.given()?;
+        let now = self.answer().to_json();
+        if given == now {
+            return Some(Ok(()));
+        }
+        let object = |json: &str| serde_json::from_str(json).unwrap_or_default();
+        Some(Err(mismatches(&object(given), &object(&now))))
     }
 
     /// The group's name, `namespace/name`.

@@ -11,7 +11,7 @@ use super::exact::{read_seconds, read_share};
 use super::{MAX_BYTES, MAX_USERS, Saved, SavedUser, SnapshotError, Stays, VERSION, words};
 use crate::capacity::SpawnHistory;
 use crate::field::{Field, FieldError};
-use crate::group::{Drain, Group, WorkerState, WorkerView};
+use crate::group::{Drain, Group, SpawnFault, WorkerState, WorkerView};
 use crate::ids::{Birth, UserId};
 use crate::occupancy::Limits;
 use crate::share::Share;
@@ -40,6 +40,8 @@ pub(super) fn parse(line: &str) -> Result<Saved, SnapshotError> {
     let json = |error: serde_json::Error| SnapshotError::Json(error.to_string());
     let value: Value = serde_json::from_str(line).map_err(json)?;
     let root = Field::root(&value);
+    root.object()?;
+    version(&root.get("snapshot"))?;
     root.object_of(&[
         "snapshot",
         "group",
@@ -49,7 +51,6 @@ pub(super) fn parse(line: &str) -> Result<Saved, SnapshotError> {
         "workers",
         "answer",
     ])?;
-    version(&root.get("snapshot"))?;
     let given = serde_json::from_str::<Given<'_>>(line).map_err(json)?.answer;
     if let Some(answer) = root.get("answer").optional() {
         answer.object()?;
@@ -165,12 +166,20 @@ fn cores(field: &Field<'_>) -> Result<f64, FieldError> {
 }
 
 fn spawns(field: &Field<'_>) -> Result<SpawnHistory, FieldError> {
-    field.object_of(&["failures", "last_failure_s"])?;
+    field.object_of(&["failures", "last_failure_s", "fault"])?;
     let failures = field.get("failures");
     Ok(SpawnHistory {
         failures: u32::try_from(count(&failures, u32::MAX.into())?).unwrap_or(u32::MAX),
         last_failure: read_seconds(&field.get("last_failure_s"))?,
+        fault: fault(&field.get("fault"))?,
     })
+}
+
+fn fault(field: &Field<'_>) -> Result<Option<SpawnFault>, FieldError> {
+    field
+        .optional()
+        .map(|field| word(field, &words::FAULTS, SpawnFault::code))
+        .transpose()
 }
 
 type Workers = (Group, BTreeMap<Birth, Vec<SavedUser>>);
@@ -215,6 +224,8 @@ fn worker(field: &Field<'_>) -> Result<WorkerView, FieldError> {
         "users",
         "transit",
         "passed_over_until_s",
+        "outdated",
+        "hindered",
         "residents",
     ])?;
     let flag = |name| {
@@ -234,6 +245,8 @@ fn worker(field: &Field<'_>) -> Result<WorkerView, FieldError> {
         users: count(&field.get("users"), MAX_USERS)?,
         transit: bounded(&field.get("transit"), MAX_TRANSIT)?,
         passed_over_until: read_seconds(&field.get("passed_over_until_s"))?,
+        outdated: field.get("outdated").flag()?,
+        hindered: fault(&field.get("hindered"))?,
     })
 }
 

@@ -1,7 +1,7 @@
 //! The words that a snapshot uses for the engine's closed sets; nothing else.
 
 use super::Stays;
-use crate::group::{DrainKind, DrainProgress, WorkerState};
+use crate::group::{DrainKind, DrainProgress, SpawnFault, WorkerState};
 use crate::thresholds::{Mode, MoveMode};
 
 pub(super) const MODES: [Mode; 3] = [Mode::Active, Mode::Recommend, Mode::Frozen];
@@ -9,6 +9,8 @@ pub(super) const MOVES: [MoveMode; 2] = [MoveMode::Live, MoveMode::Drain];
 pub(super) const KINDS: [DrainKind; 2] = [DrainKind::Compaction, DrainKind::MustGo];
 pub(super) const PROGRESS: [DrainProgress; 3] =
     [DrainProgress::Running, DrainProgress::Empty, DrainProgress::Stuck];
+pub(super) const FAULTS: [SpawnFault; 3] =
+    [SpawnFault::TimedOut, SpawnFault::NoCapacity, SpawnFault::Mistake];
 
 pub(super) fn mode(mode: Mode) -> &'static str {
     match mode {

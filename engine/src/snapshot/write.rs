@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use super::exact::{write_seconds, write_share};
 use super::{Saved, SavedUser, Stays, VERSION, words};
 use crate::capacity::SpawnHistory;
-use crate::group::{Drain, WorkerState, WorkerView};
+use crate::group::{Drain, SpawnFault, WorkerState, WorkerView};
 use crate::occupancy::Limits;
 use crate::thresholds::Policy;
 
@@ -46,6 +46,8 @@ struct SpawnFields {
     failures: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     last_failure_s: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fault: Option<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -72,6 +74,10 @@ struct WorkerFields<'a> {
     transit: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     passed_over_until_s: Option<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    outdated: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hindered: Option<&'static str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     residents: Vec<UserFields<'a>>,
 }
@@ -148,10 +154,12 @@ fn spawns(spawns: &SpawnHistory) -> SpawnFields {
     let SpawnHistory {
         failures,
         last_failure,
+        fault,
     } = *spawns;
     SpawnFields {
         failures,
         last_failure_s: last_failure.map(write_seconds),
+        fault: fault.map(SpawnFault::code),
     }
 }
 
@@ -168,6 +176,8 @@ fn worker<'a>(view: &'a WorkerView, users: &'a [SavedUser]) -> WorkerFields<'a> 
         users: count,
         transit,
         passed_over_until,
+        outdated,
+        hindered,
     } = view;
     let (since, drain, must_go) = match state {
         WorkerState::Nascent { since } => (Some(since), None, None),
@@ -191,6 +201,8 @@ fn worker<'a>(view: &'a WorkerView, users: &'a [SavedUser]) -> WorkerFields<'a> 
         users: count,
         transit: write_share(transit),
         passed_over_until_s: passed_over_until.map(write_seconds),
+        outdated,
+        hindered: hindered.map(SpawnFault::code),
         residents: users.iter().map(user).collect(),
     }
 }

@@ -1,4 +1,4 @@
-//! Compares an answer with what a case expects; never computes an answer.
+//! Compares an answer with what was expected; never computes an answer.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 pub struct Mismatch {
     /// Where, as in `ledger.H`.
     pub path: String,
-    /// What the case expects; `None` when the answer has a field too many.
+    /// What was expected; `None` when the answer has a field too many.
     pub expected: Option<Value>,
     /// What came; `None` when it is missing.
     pub found: Option<Value>,
@@ -33,7 +33,7 @@ impl fmt::Display for Mismatch {
 }
 
 /// Every expected field must be there; inside a field nothing may be added. Numbers are equal to 1e-9.
-pub(super) fn mismatches(expect: &Map<String, Value>, answer: &Map<String, Value>) -> Vec<Mismatch> {
+pub(crate) fn mismatches(expect: &Map<String, Value>, answer: &Map<String, Value>) -> Vec<Mismatch> {
     let mut found = Vec::new();
     for (name, expected) in expect {
         compare(name, Some(expected), answer.get(name), &mut found);

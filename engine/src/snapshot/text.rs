@@ -1,0 +1,141 @@
+//! An answer for people at a terminal; says nothing that the JSON does not.
+
+use std::fmt;
+
+use super::answer::{Answer, Decided, Worker};
+use super::leave::Move;
+
+/// Lines of users and of workers that a terminal is given; the JSON holds all of them.
+const MOST: usize = 20;
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ledger = &self.ledger;
+        writeln!(
+            f,
+            "{}: {} workers take users, capacity {:.2} - occupied {:.2} = headroom {:.2}, margin {:.2}",
+            self.group, ledger.workers, ledger.c, ledger.o, ledger.h, ledger.margin
+        )?;
+        self.write_now(f)?;
+        let login = &self.next_login;
+        let place = match (&login.worker, login.decision) {
+            (Some(worker), Some("keep")) => format!("stays on {worker}"),
+            (Some(worker), _) => format!("passes to {worker}{}", warned(login.warning)),
+            (None, _) => "has no worker to go to".to_owned(),
+        };
+        item(f, "a login", &place, &login.because)?;
+        self.write_leaving(f)?;
+        for condition in &self.conditions {
+            writeln!(f, "condition    {condition}")?;
+        }
+        if let Some(seconds) = &self.wake_in_s {
+            writeln!(f, "ask again    in {seconds} s, though nothing is reported")?;
+        }
+        write_workers(f, &self.workers)
+    }
+}
+
+fn warned(warning: bool) -> &'static str {
+    if warning { ", with a warning" } else { "" }
+}
+
+/// What it is about, what there is, and below it the reason.
+fn item(f: &mut fmt::Formatter<'_>, about: &str, what: &str, because: &str) -> fmt::Result {
+    writeln!(f, "{about:<12} {what}\n             {because}")
+}
+
+impl Answer {
+    fn write_now(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let growth = &self.growth;
+        for decided in &self.decisions {
+            item(f, "now", &act(decided), &decided.because)?;
+        }
+        for decided in &self.advice {
+            item(f, "advised", &act(decided), &decided.because)?;
+        }
+        let told = self
+            .decisions
+            .iter()
+            .any(|decided| decided.because == growth.because);
+        if !told {
+            item(f, "growth", growth.reason, &growth.because)?;
+        }
+        Ok(())
+    }
+
+    fn write_leaving(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for drained in &self.drains {
+            let what = format!(
+                "{} ({}, {}), for {} s, {} users left",
+                drained.worker, drained.kind, drained.progress, drained.for_s, drained.users
+            );
+            writeln!(f, "{:<12} {what}", "draining")?;
+            write_moves(f, &drained.moves)?;
+        }
+        let Some(victim) = &self.next_victim else {
+            return writeln!(f, "{:<12} nobody", "next to go");
+        };
+        let what = format!("{} with {} users", victim.worker, victim.users);
+        item(f, "next to go", &what, &victim.because)?;
+        for blocked in &victim.blocked_by {
+            writeln!(f, "             not now: {blocked}")?;
+        }
+        write_moves(f, &victim.moves)
+    }
+}
+
+fn act(decided: &Decided) -> String {
+    match (decided.action, &decided.worker, decided.count) {
+        (Some(action), Some(worker), _) => format!("{} {worker}", action.replace('_', " ")),
+        (Some(action), None, Some(count)) => format!("{action} {count}"),
+        (Some(action), None, None) => action.to_owned(),
+        (None, ..) => format!("nothing ({})", decided.reason.replace('_', " ")),
+    }
+}
+
+fn write_moves(f: &mut fmt::Formatter<'_>, moves: &[Move]) -> fmt::Result {
+    for user in moves.iter().take(MOST) {
+        let busy = match user.open_requests {
+            0 => "idle".to_owned(),
+            open => format!("{open} open"),
+        };
+        let way = match (&user.to, user.projected, &user.stays) {
+            (Some(to), Some(projected), _) => format!("-> {to}, then at {projected:.2}"),
+            (_, _, Some(stays)) => format!("stays: {stays}"),
+            _ => String::new(),
+        };
+        writeln!(f, "             {:<20} {busy:<8} {way}", user.user)?;
+    }
+    more(f, moves.len(), "users")
+}
+
+fn write_workers(f: &mut fmt::Formatter<'_>, workers: &[Worker]) -> fmt::Result {
+    writeln!(
+        f,
+        "\n{:<32} {:<10} {:>9} {:>6}",
+        "worker", "state", "occupancy", "users"
+    )?;
+    for worker in workers.iter().take(MOST) {
+        let mut notes = worker.notes.clone();
+        if worker.reception {
+            notes.insert(0, "reception".to_owned());
+        }
+        let line = format!(
+            "{:<32} {:<10} {:>9.2} {:>6}  {}",
+            worker.name,
+            worker.state,
+            worker.occupancy,
+            worker.users,
+            notes.join("; ")
+        );
+        writeln!(f, "{}", line.trim_end())?;
+    }
+    more(f, workers.len(), "workers")
+}
+
+fn more(f: &mut fmt::Formatter<'_>, all: usize, what: &str) -> fmt::Result {
+    match all.checked_sub(MOST) {
+        None | Some(0) => Ok(()),
+        Some(left) => writeln!(f, "             and {left} more {what}: --output json shows all"),
+    }
+}
