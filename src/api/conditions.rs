@@ -24,3 +24,5 @@ pub const POOL_CLASS_MISMATCH: &str = "PoolClassMismatch";
 pub const NAME_CONFLICT: &str = "NameConflict";
 /// What spec.mode Recommend keeps the group from doing.
 pub const RECOMMENDATION: &str = "Recommendation";
+/// The operator may not read nodes, so that a cordon drains nobody early (D2).
+pub const NODES_UNREADABLE: &str = "NodesUnreadable";

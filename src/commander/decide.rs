@@ -264,11 +264,13 @@ impl Commander {
             return false;
         };
         let must_go = drain.kind == DrainKind::MustGo;
+        // Only a pod that ends anyway is left to its end with users on it; a cordon alone ends nobody (D2).
+        let ends_anyway = must_go && worker.terminating;
         let inhabited = self
             .pools
             .get(&group.spec.pool)
             .is_some_and(|pool| pool.surface.count(birth) > 0);
-        if !must_go && (inhabited || !worker.empty || self.operations.touches(birth)) {
+        if !ends_anyway && (inhabited || !worker.empty || self.operations.touches(birth)) {
             return false;
         }
         group.retiring.insert(birth, worker.pod_uid().to_owned());

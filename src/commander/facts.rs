@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use elastic_pool_engine::group::DrainKind;
+use elastic_pool_engine::group::{Drain, DrainKind};
 use elastic_pool_engine::ids::Birth;
 use elastic_pool_engine::{WorkerState, WorkerView};
 
@@ -187,7 +187,10 @@ impl Commander {
             self.dies(birth, "its pod ended");
             return;
         }
-        if before.is_some_and(|before| before.app_container_id != fact.app_container_id) {
+        if before
+            .as_ref()
+            .is_some_and(|before| before.app_container_id != fact.app_container_id)
+        {
             self.welcome_again(birth);
         }
         if let Some(failure) = &fact.failure {
@@ -203,6 +206,8 @@ impl Commander {
                     "its node is being emptied"
                 },
             );
+        } else if before.is_some_and(|before| before.must_go) {
+            self.may_stay(birth);
         }
         self.refresh(birth);
     }
@@ -315,6 +320,13 @@ impl Commander {
             self.spawned(birth, now.saturating_sub(since));
         }
         self.refresh(birth);
+        if self
+            .workers
+            .get(&birth)
+            .is_some_and(|worker| worker.fact.as_ref().is_some_and(|fact| fact.must_go))
+        {
+            self.must_go(birth, "its node is being emptied");
+        }
     }
 
     /// A spawn of this term came up: whatever failed before is over (G4).
@@ -337,11 +349,19 @@ impl Commander {
         let Some(worker) = self.workers.get_mut(&birth) else {
             return;
         };
+        let told_to_stop = why.starts_with("its pod") && !worker.going;
         worker.terminating |= why.starts_with("its pod");
+        worker.going |= worker.terminating;
         let (key, name, terminating) = (worker.group.clone(), worker.name(), worker.terminating);
         match self.view_of(birth) {
             Some(WorkerState::Routable) => {}
             Some(WorkerState::Draining(drain)) if drain.kind == DrainKind::Compaction => {}
+            // Its node was emptied, and now its pod is told to stop: only now its time runs (D2).
+            Some(WorkerState::Draining(drain)) if told_to_stop => {
+                let since = self.now;
+                self.set_state(birth, WorkerState::Draining(Drain { since, ..drain }));
+                return;
+            }
             Some(WorkerState::Nascent { .. }) if terminating => {
                 self.set_state(birth, WorkerState::Retiring { must_go: true });
                 return;
@@ -351,6 +371,22 @@ impl Commander {
         self.note(&key, "DrainStarted", format!("D2: {name} must go: {why}"), false);
         self.drain(birth, DrainKind::MustGo);
         self.touch(&key);
+    }
+
+    /// Its node is not emptied any more: back to full service, unless its pod was told to stop meanwhile.
+    fn may_stay(&mut self, birth: Birth) {
+        let Some(WorkerState::Draining(drain)) = self.view_of(birth) else {
+            return;
+        };
+        let Some(worker) = self.workers.get(&birth) else {
+            return;
+        };
+        if drain.kind == DrainKind::MustGo && !worker.terminating {
+            let (key, name) = (worker.group.clone(), worker.name());
+            self.cancel_drain(birth, false);
+            let text = format!("D2: {name} may stay: its node is not being emptied any more");
+            self.note(&key, "DrainCancelled", text, false);
+        }
     }
 
     /// An agent's preStop waits. A failed liveness probe runs it as well as a deletion: the pod's own state tells.

@@ -52,6 +52,8 @@ pub(super) struct Worker {
     /// L7: said empty after its admission was closed.
     pub(super) empty: bool,
     pub(super) terminating: bool,
+    /// Its time to empty runs since it was told to stop (D2).
+    pub(super) going: bool,
     pub(super) open_requests: u64,
     pub(super) unconfirmed: u64,
     /// C7: how often it could not be emptied.
@@ -88,6 +90,7 @@ impl Worker {
             heard: now,
             empty: false,
             terminating: false,
+            going: false,
             open_requests: 0,
             unconfirmed: 0,
             failed_drains: 0,

@@ -16,6 +16,7 @@ mod group;
 mod keep;
 mod keys;
 pub mod leader;
+mod nodes;
 mod observe;
 mod plan;
 mod pods;

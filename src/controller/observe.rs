@@ -1,6 +1,6 @@
 //! Watches the cluster, keeps the [`World`] up to date and tells the commander what changed; it writes nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use futures::StreamExt as _;
 use futures::stream::{BoxStream, SelectAll};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::core::DeserializeGuard;
 use kube::runtime::WatchStreamExt as _;
@@ -20,6 +20,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use super::nodes;
 use super::pods;
 use super::roster::{Role, Roster};
 use super::shelf::{Seen, Shelf, key_of};
@@ -42,6 +43,9 @@ pub(crate) enum News {
     Deployment(usize, Seen<Deployment>),
     Service(usize, Seen<Service>),
     Budget(usize, Seen<PodDisruptionBudget>),
+    Node(Seen<Node>),
+    /// Nodes may not be read.
+    NodesForbidden,
 }
 
 /// All watches over all watched namespaces, as one stream that never ends.
@@ -58,7 +62,37 @@ pub(crate) fn watches(client: &Client, scopes: &[Option<String>]) -> SelectAll<B
         all.push(watch(client, scope, &ours, number, News::Service));
         all.push(watch(client, scope, &ours, number, News::Budget));
     }
+    all.push(watch_nodes(client));
     all
+}
+
+/// Nodes are read where the operator may: without them workers are drained once their pods are told to stop.
+fn watch_nodes(client: &Client) -> BoxStream<'static, News> {
+    let api: Api<DeserializeGuard<Node>> = Api::all(client.clone());
+    let config = watcher::Config::default().timeout(WATCH_SECONDS);
+    let events = watcher(api, config).default_backoff();
+    let events = events.filter_map(|event| async move {
+        match event {
+            Ok(event) => Some(News::Node(event)),
+            Err(error) if is_forbidden(&error) => Some(News::NodesForbidden),
+            Err(error) => {
+                tracing::warn!(kind = "Node", %error, "watch failed, it is tried again");
+                None
+            }
+        }
+    });
+    events.boxed()
+}
+
+fn is_forbidden(error: &watcher::Error) -> bool {
+    use watcher::Error::{InitialListFailed, WatchError, WatchFailed, WatchStartFailed};
+    match error {
+        InitialListFailed(kube::Error::Api(status))
+        | WatchStartFailed(kube::Error::Api(status))
+        | WatchFailed(kube::Error::Api(status)) => status.code == 403,
+        WatchError(status) => status.code == 403,
+        _ => false,
+    }
 }
 
 fn watch<K>(
@@ -205,6 +239,39 @@ impl Observer {
                 enrol(&self.roster, &mut world.gateways, watch, event);
                 return Vec::new();
             }
+            News::Node(event) => {
+                world.nodes_forbidden = false;
+                let emptied = |world: &World, key: &ObjectKey| {
+                    world.nodes.get(key).is_some_and(|node| nodes::is_emptied(node))
+                };
+                let before: BTreeSet<ObjectKey> = match &event {
+                    Event::Apply(node) | Event::Delete(node) | Event::InitApply(node) => {
+                        let key = key_of(node);
+                        emptied(&world, &key).then_some(key).into_iter().collect()
+                    }
+                    Event::Init | Event::InitDone => {
+                        let keys = world.nodes.iter().map(|(key, _)| key.clone());
+                        keys.filter(|key| emptied(&world, key)).collect()
+                    }
+                };
+                let touched = world.nodes.take(0, event);
+                let changed = touched
+                    .into_iter()
+                    .filter(|key| emptied(&world, key) != before.contains(key));
+                let workers = changed.flat_map(|node| world.workers_on(&node.name));
+                return workers.map(Touched::Worker).collect();
+            }
+            News::NodesForbidden => {
+                if !std::mem::replace(&mut world.nodes_forbidden, true) {
+                    tracing::warn!("nodes may not be read: a cordon drains nobody early");
+                    return world
+                        .groups
+                        .iter()
+                        .map(|(key, _)| Touched::Owner(Target::Group(key.clone())))
+                        .collect();
+                }
+                return Vec::new();
+            }
             News::Deployment(watch, event) => owners(&mut world.deployments, watch, event),
             News::Service(watch, event) => owners(&mut world.services, watch, event),
             News::Budget(watch, event) => owners(&mut world.budgets, watch, event),
@@ -327,15 +394,16 @@ impl Observer {
 
     /// News of one worker's pod.
     fn worker_facts(&mut self, key: &ObjectKey) -> Vec<Fact> {
-        let pod = {
+        let fact = {
             let world = self.world.lock();
-            world
-                .workers
-                .get(key)
-                .filter(|pod| !world.is_foreign(pod))
-                .cloned()
+            let pod = world.workers.get(key).filter(|pod| !world.is_foreign(pod));
+            pod.and_then(|pod| {
+                let fact = pods::worker_fact(pod)?;
+                let must_go = fact.must_go || world.must_leave(pod);
+                Some(WorkerFact { must_go, ..fact })
+            })
         };
-        let fact = pod.as_deref().and_then(pods::worker_fact).filter(|fact| {
+        let fact = fact.filter(|fact| {
             let first = self.births.get(&fact.birth).is_none_or(|first| first == key);
             if !first {
                 tracing::warn!(pod = %key, birth = %fact.birth, "a second pod claims this birth, it is ignored");

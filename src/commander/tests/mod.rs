@@ -1,6 +1,7 @@
 //! The commander against scripted agents and gateways: whole scenarios, time as an argument.
 
 mod changes;
+mod cordons;
 mod deaths;
 mod groups;
 mod growth;
