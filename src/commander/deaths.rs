@@ -1,12 +1,13 @@
 //! Workers that die, fall silent or lose their app (D1): their users are swept, but for those whom V7 saves.
 
-use elastic_pool_engine::WorkerState;
 use elastic_pool_engine::group::SpawnFault;
 use elastic_pool_engine::ids::{Birth, UserId};
+use elastic_pool_engine::window::Window;
+use elastic_pool_engine::{WorkerState, WorkerView};
 
 use super::Commander;
 use super::worker::Worker;
-use crate::vehicle::SpawnFailure;
+use crate::vehicle::{SpawnFailure, WorkerFact};
 
 impl Commander {
     /// D1: sweeps a worker; its users' next requests are guests'. What V7 can save is saved first.
@@ -19,6 +20,7 @@ impl Commander {
         }
         worker.agent = None;
         let (key, uid, name) = (worker.group.clone(), worker.pod_uid().to_owned(), worker.name());
+        let label = worker.label;
         let failure = worker.fact.as_ref().and_then(|fact| fact.failure.clone());
         self.reroute(birth);
         self.operations_lose_worker(birth);
@@ -46,22 +48,62 @@ impl Commander {
         }
         group.engine.remove(birth);
         if !uid.is_empty() {
-            group.retiring.insert(birth, uid);
+            group.retiring.insert(label, uid);
         }
         self.end_drain(birth);
         self.touch(&key);
     }
 
-    /// D1: a restarted app holds nobody that lived in the process before it.
-    pub(super) fn app_restarted(&mut self, birth: Birth) {
+    /// D1: a restarted app holds nobody that lived in the process before it: its pod is a new worker, with a birth
+    /// number of its own, which is returned.
+    ///
+    /// The pod's label keeps the number that it was made under, and the vehicle goes on using that.
+    pub(super) fn app_restarted(&mut self, birth: Birth) -> Birth {
         self.operations_lose_worker(birth);
+        self.recovery_loses_worker(birth);
         let lost = self.sweep(birth, "app_restarted");
-        if let Some(worker) = self.workers.get(&birth) {
-            let (key, name) = (worker.group.clone(), worker.name());
-            let text = format!("D1: the app of {name} restarted; {lost} users were swept");
-            self.note(&key, "AppRestarted", text, true);
+        self.end_drain(birth);
+        self.reroute(birth);
+        let Some(old) = self.workers.remove(&birth) else {
+            return birth;
+        };
+        if let Some(agent) = &old.agent {
+            self.agents.remove(&agent.connection);
         }
-        self.refresh(birth);
+        let (fresh, now, key) = (self.next_birth(), self.now, old.group.clone());
+        let name = old.name();
+        let window_rows = self
+            .groups
+            .get(&key)
+            .map_or(Window::ROWS, |group| group.policy.window_rows);
+        let mut worker = Worker {
+            label: old.label,
+            terminating: old.terminating,
+            ..Worker::new(fresh, key.clone(), window_rows, now)
+        };
+        if let Some(fact) = old.fact {
+            self.by_uid.insert(fact.pod_uid.clone(), fresh);
+            worker.fact = Some(WorkerFact { birth: fresh, ..fact });
+        }
+        self.workers.insert(fresh, worker);
+        self.reborn.insert(old.label, fresh);
+        self.buried.insert(birth);
+        if let Some(group) = self.groups.get_mut(&key) {
+            group.engine.remove(birth);
+            group.engine.put(WorkerView {
+                state: WorkerState::Nascent { since: now },
+                ..WorkerView::new(fresh, &name)
+            });
+        }
+        let text = format!("D1: the app of {name} restarted; {lost} users were swept");
+        self.note(&key, "AppRestarted", text, true);
+        self.touch(&key);
+        fresh
+    }
+
+    /// The present birth number of the worker in the pod that carries this one.
+    pub(super) fn present(&self, label: Birth) -> Birth {
+        self.reborn.get(&label).copied().unwrap_or(label)
     }
 
     /// Removes every user whom a worker's death takes and counts him under `cause`; returns how many. Call after

@@ -183,7 +183,7 @@ impl Commander {
         };
         group.wanted.remove(&birth);
         if let Some(fact) = &worker.fact {
-            group.retiring.insert(birth, fact.pod_uid.clone());
+            group.retiring.insert(worker.label, fact.pod_uid.clone());
             return self.set_state(birth, WorkerState::Retiring { must_go: false });
         }
         group.engine.remove(birth);
@@ -273,7 +273,7 @@ impl Commander {
         if !ends_anyway && (inhabited || !worker.empty || self.operations.touches(birth)) {
             return false;
         }
-        group.retiring.insert(birth, worker.pod_uid().to_owned());
+        group.retiring.insert(worker.label, worker.pod_uid().to_owned());
         self.set_state(birth, WorkerState::Retiring { must_go });
         self.end_drain(birth);
         true

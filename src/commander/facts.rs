@@ -46,8 +46,11 @@ impl Commander {
         match fact {
             Fact::Group(spec) => self.group_fact(*spec),
             Fact::GroupGone(key) => self.group_gone(&key),
-            Fact::Worker(fact) => self.worker_fact(&fact),
-            Fact::WorkerGone(birth) => self.worker_gone(birth),
+            Fact::Worker(mut fact) => {
+                fact.birth = self.present(fact.birth);
+                self.worker_fact(&fact);
+            }
+            Fact::WorkerGone(label) => self.worker_gone(self.present(label)),
             Fact::Synced => self.synced(),
             Fact::Keys(pool, keys) => self.pool_keys(&pool, keys),
             Fact::SpawnFailed(group, birth, failure) => self.spawn_failed(&group, birth, failure),
@@ -198,14 +201,7 @@ impl Commander {
         }
         self.try_routable(birth);
         if fact.terminating || fact.must_go {
-            self.must_go(
-                birth,
-                if fact.terminating {
-                    "its pod is being deleted"
-                } else {
-                    "its node is being emptied"
-                },
-            );
+            self.leave_if_told(birth);
         } else if before.is_some_and(|before| before.must_go) {
             self.may_stay(birth);
         }
@@ -299,7 +295,7 @@ impl Commander {
         let Some(fact) = worker.fact.as_ref().filter(|fact| !fact.address.is_empty()) else {
             return;
         };
-        let adopted = birth.term() != self.term;
+        let (adopted, asked) = (birth.term() != self.term, worker.asked_at.is_some());
         let ready = if adopted {
             fact.ready || worker.inhabited
         } else {
@@ -316,16 +312,20 @@ impl Commander {
             return;
         }
         self.set_state(birth, WorkerState::Routable);
-        if !adopted {
+        if asked {
             self.spawned(birth, now.saturating_sub(since));
         }
         self.refresh(birth);
-        if self
-            .workers
-            .get(&birth)
-            .is_some_and(|worker| worker.fact.as_ref().is_some_and(|fact| fact.must_go))
-        {
-            self.must_go(birth, "its node is being emptied");
+        self.leave_if_told(birth);
+    }
+
+    /// It must go, and could not be emptied before it was routable (D2).
+    fn leave_if_told(&mut self, birth: Birth) {
+        let fact = self.workers.get(&birth).and_then(|worker| worker.fact.as_ref());
+        match fact.map(|fact| (fact.terminating, fact.must_go)) {
+            Some((true, _)) => self.must_go(birth, "its pod is being deleted"),
+            Some((false, true)) => self.must_go(birth, "its node is being emptied"),
+            _ => {}
         }
     }
 
@@ -399,24 +399,31 @@ impl Commander {
             self.must_go(birth, "its pod was told to stop");
         } else {
             worker.stop_asked.get_or_insert(now);
+            self.stops_asked.insert(birth);
         }
     }
 
     /// Ends the preStop of a pod that nobody deletes: its app is only restarted.
     pub(super) fn release_restarts(&mut self) {
         let now = self.now;
-        for worker in self.workers.values_mut() {
-            let deleted = worker.fact.as_ref().is_some_and(|fact| fact.terminating);
-            if worker
-                .stop_asked
-                .is_some_and(|since| now.saturating_sub(since) >= NEWS)
-            {
-                worker.stop_asked = None;
-                if !deleted {
-                    worker.tell(0, agent_command::Command::Admission(Admission { open: true }));
-                }
+        let workers = &mut self.workers;
+        self.stops_asked.retain(|birth| {
+            let Some(worker) = workers.get_mut(birth) else {
+                return false;
+            };
+            let Some(since) = worker.stop_asked else {
+                return false;
+            };
+            if now.saturating_sub(since) < NEWS {
+                return true;
             }
-        }
+            worker.stop_asked = None;
+            let deleted = worker.fact.as_ref().is_some_and(|fact| fact.terminating);
+            if !deleted {
+                worker.tell(0, agent_command::Command::Admission(Admission { open: true }));
+            }
+            false
+        });
     }
 
     fn worker_gone(&mut self, birth: Birth) {
@@ -425,10 +432,11 @@ impl Commander {
             return;
         };
         self.by_uid.remove(worker.pod_uid());
-        self.buried.insert(birth);
+        self.reborn.remove(&worker.label);
+        self.buried.extend([birth, worker.label]);
         if let Some(group) = self.groups.get_mut(&worker.group) {
             group.engine.remove(birth);
-            group.retiring.remove(&birth);
+            group.retiring.remove(&worker.label);
             group.wanted.remove(&birth);
         }
         self.metrics.forget_worker(&worker.group, &worker.name());

@@ -35,7 +35,11 @@ impl Commander {
         {
             return;
         }
-        let restarted = self.is_other_process(birth, hello);
+        let birth = if self.is_other_process(birth, hello) {
+            self.app_restarted(birth)
+        } else {
+            birth
+        };
         let now = self.now;
         let Some(worker) = self.workers.get_mut(&birth) else {
             return;
@@ -59,9 +63,6 @@ impl Commander {
         worker.instance.clone_from(&hello.app_instance);
         self.agents.insert(connection, birth);
         self.metrics.connections("agent", self.agents.len());
-        if restarted {
-            self.app_restarted(birth);
-        }
         self.welcome_again(birth);
         self.learn_capabilities(birth);
         self.claims(birth, hello);

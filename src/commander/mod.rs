@@ -90,9 +90,13 @@ pub struct Commander {
     operations: Operations,
     drains: BTreeMap<Birth, drain::DrainState>,
     recovery: recovery::Recovery,
+    /// By the number on its pod: the birth of a worker whose app restarted (D1).
+    reborn: BTreeMap<Birth, Birth>,
     /// Births whose last pod is gone, so that a late fact does not bring them back.
     buried: BTreeSet<Birth>,
     dirty_groups: BTreeSet<ObjectKey>,
+    /// Workers whose preStop waits though nobody deleted their pods, as far as is known.
+    stops_asked: BTreeSet<Birth>,
     outlet: Outlet,
     metrics: Arc<Metrics>,
     /// Where decisions are saved, if anywhere.
@@ -120,8 +124,10 @@ impl Commander {
             operations: Operations::default(),
             drains: BTreeMap::new(),
             recovery: recovery::Recovery::default(),
+            reborn: BTreeMap::new(),
             buried: BTreeSet::new(),
             dirty_groups: BTreeSet::new(),
+            stops_asked: BTreeSet::new(),
             outlet: Outlet::default(),
             metrics,
             sink: None,
@@ -180,7 +186,10 @@ impl Commander {
 
     fn on_tick(&mut self) {
         self.expire_reports();
-        self.bury_silent();
+        // This looks at every worker, and deadTimeout is a second at least.
+        if self.outlet.tick(self.now) {
+            self.bury_silent();
+        }
         self.release_restarts();
         self.tick_operations();
         self.fill_drains();
@@ -192,7 +201,6 @@ impl Commander {
             .map(|(key, _)| key.clone())
             .collect();
         self.dirty_groups.extend(due);
-        self.outlet.tick(now);
     }
 
     /// The next epoch of this term (V8).

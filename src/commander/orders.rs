@@ -37,12 +37,14 @@ impl Outlet {
         }
     }
 
-    /// Time went on.
-    pub(super) fn tick(&mut self, now: Duration) {
-        if now >= self.figures_due {
+    /// Time went on; true about once a second.
+    pub(super) fn tick(&mut self, now: Duration) -> bool {
+        let due = now >= self.figures_due;
+        if due {
             self.figures_due = now + FIGURES;
             self.changed.append(&mut self.figures);
         }
+        due
     }
 
     fn take(&mut self) -> Option<Arc<Orders>> {

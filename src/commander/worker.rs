@@ -31,6 +31,8 @@ pub(super) struct Agent {
 #[expect(clippy::struct_excessive_bools, reason = "independent facts of one worker")]
 pub(super) struct Worker {
     pub(super) birth: Birth,
+    /// The birth number on its pod; another one than its own once its app restarted (D1).
+    pub(super) label: Birth,
     pub(super) group: ObjectKey,
     /// `None` until the vehicle made it.
     pub(super) fact: Option<WorkerFact>,
@@ -76,6 +78,7 @@ impl Worker {
     pub(super) fn new(birth: Birth, group: ObjectKey, window_rows: usize, now: Duration) -> Self {
         Self {
             birth,
+            label: birth,
             group,
             fact: None,
             agent: None,
