@@ -10,7 +10,7 @@ use kube::ResourceExt;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::shelf::Shelf;
+use super::shelf::{Seen, Shelf};
 use super::{nodes, pods};
 use crate::api::{Pool, PoolGroup, resolve};
 use crate::vehicle::{GroupSpec, ObjectKey};
@@ -119,8 +119,23 @@ impl World {
             .is_some_and(|node| nodes::is_emptied(node))
     }
 
+    /// Takes an event of a node in and returns the workers for which it matters.
+    pub(crate) fn take_node(&mut self, event: Seen<Node>) -> Vec<ObjectKey> {
+        self.nodes_forbidden = false;
+        let before = self.emptied();
+        let touched = self.nodes.take(0, event);
+        let emptied = |key: &ObjectKey| self.nodes.get(key).is_some_and(|node| nodes::is_emptied(node));
+        let changed = touched.iter().filter(|key| emptied(key) != before.contains(*key));
+        changed.flat_map(|node| self.workers_on(&node.name)).collect()
+    }
+
+    fn emptied(&self) -> BTreeSet<ObjectKey> {
+        let nodes = self.nodes.iter().filter(|(_, node)| nodes::is_emptied(node));
+        nodes.map(|(key, _)| key.clone()).collect()
+    }
+
     /// The workers on a node.
-    pub(crate) fn workers_on(&self, node: &str) -> Vec<ObjectKey> {
+    fn workers_on(&self, node: &str) -> Vec<ObjectKey> {
         let there = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(node);
         let workers = self.workers.iter().filter(|(_, pod)| there(pod));
         workers.map(|(key, _)| key.clone()).collect()

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::world::{World, group, spec};
+use super::manifest::{group, spec};
+use super::world::World;
 use crate::channel::proto::Report;
 use crate::vehicle::{GroupSpec, Mode};
 

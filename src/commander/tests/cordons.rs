@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use elastic_pool_engine::ids::Birth;
 
-use super::world::{World, group, spec};
+use super::manifest::{group, spec};
+use super::world::World;
 use crate::vehicle::{Fact, GroupSpec, WorkerFact};
 
 fn cordon(world: &mut World, birth: Birth, must_go: bool) {

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::world::{World, group, pool, spec};
+use super::manifest::{group, pool, spec};
+use super::world::World;
 use crate::channel::proto::agent_command;
 use crate::vehicle::{Fact, GroupSpec, WorkerFact};
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use elastic_pool_engine::snapshot::Saved;
 use tokio::sync::mpsc;
 
-use super::world::{World, group, spec};
+use super::manifest::{group, spec};
+use super::world::World;
 use crate::vehicle::{Fact, GroupSpec};
 
 /// A group that grows, takes users, and shrinks again.

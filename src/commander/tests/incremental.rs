@@ -7,7 +7,8 @@ use elastic_pool_engine::ids::Birth;
 use proptest::prelude::*;
 
 use super::groups::green;
-use super::world::{World, group, pool, spec};
+use super::manifest::{group, pool, spec};
+use super::world::World;
 use crate::channel::proto::{self, Report, gateway_command};
 use crate::vehicle::{Fact, GroupSpec, GroupView, Mode, ObjectKey, SpawnFailure, WorkerFact};
 

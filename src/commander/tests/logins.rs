@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use elastic_pool_engine::ids::{ClientId, UserId};
 
-use super::world::{World, group, pool};
+use super::manifest::{group, pool};
+use super::world::World;
 use crate::channel::proto::{
     UserBorn, agent_command, agent_message, found, gateway_command, gateway_message,
 };

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use elastic_pool_engine::ids::{Birth, Term};
 
-use super::world::{World, group, spec};
+use super::manifest::{group, spec};
+use super::world::World;
 use crate::vehicle::{Fact, GroupSpec, Mode, WorkerFact};
 
 const QUIET: [Mode; 2] = [Mode::Recommend, Mode::Frozen];

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use elastic_pool_engine::ids::{Birth, ClientId, Epoch, Term};
 
-use super::world::{World, group, pool, spec};
+use super::manifest::{group, pool, spec};
+use super::world::World;
 use crate::channel::proto::{Claim, agent_command, claim};
 use crate::vehicle::{Fact, WorkerFact};
 

@@ -8,82 +8,17 @@ use elastic_pool_engine::WorkerView;
 use elastic_pool_engine::ids::{Birth, ClientId, Epoch, Term, UserId};
 use tokio::sync::mpsc;
 
+use super::manifest::{group, pool};
+use super::peers::{FakeAgent, FakeGateway};
 use crate::channel::proto::{
-    Ack, AgentCommand, AgentHello, AgentMessage, Claim, GatewayCommand, GatewayHello, GatewayMessage, Held,
-    Nack, Package, Place, Placed, Quiet, Report, Table, agent_command, agent_message, claim, gateway_command,
-    gateway_message, nack,
+    AgentHello, AgentMessage, Claim, GatewayHello, GatewayMessage, Place, Placed, Quiet, Report, Table,
+    agent_message, claim, gateway_command, gateway_message,
 };
 use crate::channel::server::{ChannelEvent, ConnectionId, PeerIdentity};
 use crate::commander::{Commander, Event};
 use crate::credentials::Key;
 use crate::metrics::Metrics;
-use crate::vehicle::{Fact, GroupSpec, Mode, ObjectKey, Orders, PoolKeys, WorkerFact};
-
-pub(super) fn pool() -> ObjectKey {
-    ObjectKey {
-        namespace: "test".into(),
-        name: "shop".into(),
-    }
-}
-
-pub(super) fn group() -> ObjectKey {
-    ObjectKey {
-        namespace: "test".into(),
-        name: "shop-blue".into(),
-    }
-}
-
-pub(super) fn spec() -> GroupSpec {
-    GroupSpec {
-        key: group(),
-        uid: "group-uid".into(),
-        pool: pool(),
-        version: "blue".into(),
-        generation: 1,
-        default_group: true,
-        mode: Mode::Active,
-        session_users: false,
-        session_timeout: Duration::from_mins(30),
-        min: 1,
-        max: Some(4),
-        max_surge: 1,
-        spawn_timeout: Duration::from_mins(2),
-        reception_threshold: 0.5,
-        admission_threshold: 0.8,
-        margin_workers: 1.5,
-        smoothing_rows: 2,
-        memory_limit: None,
-        cpu_capacity: 1.0,
-        interval: Duration::from_secs(5),
-        dead_timeout: Duration::from_mins(1),
-        live_moves: true,
-        hold_timeout: Duration::from_secs(5),
-        quiesce_timeout: Duration::from_secs(2),
-        drain_timeout: Duration::from_mins(2),
-        max_package: 1 << 24,
-        parallelism: 2,
-        close_streams: true,
-        template_hash: "t1".into(),
-    }
-}
-
-/// A scripted agent: acknowledges what it is told, unless told not to.
-pub(super) struct FakeAgent {
-    pub(super) connection: ConnectionId,
-    pub(super) commands: mpsc::Receiver<AgentCommand>,
-    pub(super) sequence: u64,
-    pub(super) told: Vec<agent_command::Command>,
-    /// What it does not answer.
-    pub(super) ignores: fn(&agent_command::Command) -> bool,
-    pub(super) nack_snapshots: bool,
-    pub(super) closed: bool,
-}
-
-pub(super) struct FakeGateway {
-    pub(super) connection: ConnectionId,
-    pub(super) commands: mpsc::Receiver<GatewayCommand>,
-    pub(super) told: Vec<gateway_command::Command>,
-}
+use crate::vehicle::{Fact, GroupSpec, ObjectKey, Orders, PoolKeys, WorkerFact};
 
 /// One commander and its world.
 pub(super) struct World {
@@ -124,7 +59,7 @@ impl World {
 
     /// A world that is synced, with its first worker routable and one gateway.
     pub(super) fn serving() -> Self {
-        Self::serving_with(spec())
+        Self::serving_with(super::manifest::spec())
     }
 
     pub(super) fn serving_with(spec: GroupSpec) -> Self {
@@ -334,63 +269,6 @@ impl World {
     pub(super) fn has_users(&self, birth: Birth) -> bool {
         let pool = self.commander.pool_of_worker(birth);
         pool.is_some_and(|pool| self.commander.pools[&pool].surface.count(birth) > 0)
-    }
-
-    /// Lets agents and gateways answer until nobody says anything more.
-    pub(super) fn answer(&mut self) {
-        loop {
-            let mut said = Vec::new();
-            for agent in self.agents.values_mut() {
-                while let Ok(AgentCommand {
-                    id,
-                    command: Some(command),
-                }) = agent.commands.try_recv()
-                {
-                    if let agent_command::Command::Admission(admission) = &command {
-                        agent.closed = !admission.open;
-                    }
-                    let snapshot = matches!(command, agent_command::Command::Snapshot(_));
-                    let ignored = (agent.ignores)(&command);
-                    agent.told.push(command);
-                    if id == 0 || ignored {
-                        continue;
-                    }
-                    let message = if snapshot && agent.nack_snapshots {
-                        agent_message::Message::Nack(Nack {
-                            id,
-                            reason: nack::Reason::Busy.into(),
-                            message: String::new(),
-                        })
-                    } else {
-                        let package = snapshot.then(Package::default);
-                        agent_message::Message::Ack(Ack { id, package })
-                    };
-                    let message = Box::new(AgentMessage {
-                        message: Some(message),
-                    });
-                    said.push(Event::Channel(ChannelEvent::Agent(agent.connection, message)));
-                }
-            }
-            for gateway in &mut self.gateways {
-                while let Ok(GatewayCommand {
-                    command: Some(command),
-                }) = gateway.commands.try_recv()
-                {
-                    if let gateway_command::Command::Hold(hold) = &command {
-                        let held = gateway_message::Message::Held(Held { r#move: hold.r#move });
-                        let message = Box::new(GatewayMessage { message: Some(held) });
-                        said.push(Event::Channel(ChannelEvent::Gateway(gateway.connection, message)));
-                    }
-                    gateway.told.push(command);
-                }
-            }
-            if said.is_empty() {
-                return;
-            }
-            for event in said {
-                self.commander.handle(event, self.now);
-            }
-        }
     }
 
     pub(super) fn login(&mut self, user: &str, client: u8, at: Birth) -> Placed {
