@@ -194,8 +194,8 @@ pub enum Hindrance {
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Room(room) => write!(f, "G1: {room}"),
-            Self::Need(need) => write!(f, "{}: {need}", need.rule()),
+            Self::Room(room) => write!(f, "G1: {room}, so nobody is spawned"),
+            Self::Need(need) => write!(f, "{}: {need}{}", need.rule(), need.so()),
             Self::Hindered(need, hindrance) => hindrance.after(need, f),
         }
     }
@@ -210,15 +210,22 @@ impl fmt::Display for Room {
                     "{name} is routable for less than a smoothing window and counts as room"
                 )
             }
-            Self::Below(of) => write!(f, "{} at {} is below {}", of.name, of.occupancy, of.threshold),
+            Self::Below(of) => write!(
+                f,
+                "{} at {} is below {} and has room",
+                of.name, of.occupancy, of.threshold
+            ),
             Self::Alone(of) => {
                 write!(
                     f,
-                    "{} alone at {} is below {}",
+                    "{}, alone, at {} is below its threshold of {}",
                     of.name, of.occupancy, of.threshold
                 )
             }
-            Self::Unknown(name) => write!(f, "nothing is known of {name} (E5)"),
+            Self::Unknown(name) => write!(
+                f,
+                "nothing is known of {name} (E5), which is neither room nor full"
+            ),
         }
     }
 }
@@ -232,24 +239,34 @@ impl Need {
     }
 }
 
+impl Need {
+    /// What follows where nothing stands in the way; the figures of G5 speak for themselves.
+    fn so(&self) -> &'static str {
+        match self {
+            Self::Nobody | Self::Full(_) | Self::AloneFull(_) => ", so one is spawned",
+            Self::NoneRoutable { .. } | Self::BelowMin { .. } => "",
+        }
+    }
+}
+
 impl fmt::Display for Need {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nobody => f.write_str("nobody is routable"),
             Self::Full(of) => write!(
                 f,
-                "nobody but the reception is below {}, the least is {} at {}",
+                "nobody beside the reception is below {}, the least is {} at {}",
                 of.threshold, of.name, of.occupancy
             ),
             Self::AloneFull(of) => {
                 write!(
                     f,
-                    "{} alone at {} is not below {}",
+                    "{}, alone, at {} is not below its threshold of {}",
                     of.name, of.occupancy, of.threshold
                 )
             }
             Self::NoneRoutable { in_flight, min } => {
-                write!(f, "nobody is routable, {in_flight} on the way, min {min}")
+                write!(f, "nobody takes users, {in_flight} on the way, and min is {min}")
             }
             Self::BelowMin {
                 placeable,
@@ -257,7 +274,7 @@ impl fmt::Display for Need {
                 min,
             } => write!(
                 f,
-                "{placeable} routable and {in_flight} on the way are fewer than {min}"
+                "{placeable} that take users and {in_flight} on the way are fewer than {min}, which is min"
             ),
         }
     }
@@ -270,10 +287,10 @@ impl Hindrance {
             Self::DrainCancelled(name) => {
                 write!(
                     f,
-                    "G2: {need}; the drain of {name} is cancelled, it counts as room"
+                    "G2: {need}; the drain of {name} is cancelled, and it counts as room"
                 )
             }
-            Self::InFlight(name) => write!(f, "G2: {need}; {name} is on its way"),
+            Self::InFlight(name) => write!(f, "G2: {need}; {name} is on its way and waited for"),
             Self::Max { living, max } => {
                 write!(f, "{rule}: {need}; but {living} live and max is {max} (G2)")
             }

@@ -101,28 +101,45 @@ impl Why {
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::WithinMargin(ledger) => write!(f, "C2: {ledger}: nobody goes"),
-            Self::Stale(name) => write!(f, "E5: {name} is stale: nobody goes"),
+            Self::WithinMargin(ledger) => {
+                write!(f, "C2: {ledger}: H is not above the margin, so nobody goes")
+            }
+            Self::Stale(name) => write!(f, "E5: {name} is stale, its load unknown, so nobody goes"),
             Self::WarmingUp(n) => {
                 write!(
                     f,
-                    "E5: {n} workers have not filled a smoothing window: nobody goes"
+                    "E5: {} not filled a smoothing window, so nobody goes",
+                    if *n == 1 {
+                        "1 worker has".to_owned()
+                    } else {
+                        format!("{n} workers have")
+                    }
                 )
             }
             Self::SpawnNotNeeded(ledger, name) => {
-                write!(f, "C2: {ledger}: the spawn of {name} is not needed any more")
+                write!(
+                    f,
+                    "C2: {ledger}: the spawn of {name} is not needed any more and is cancelled"
+                )
             }
-            Self::SpawnInFlight(name) => write!(f, "C2: {name} is on its way"),
-            Self::MinWorkers { workers, min } => write!(f, "C2: {workers} workers, min is {min}"),
-            Self::DrainRunning(name) => write!(f, "C2: {name} is being drained"),
-            Self::NoVictim => f.write_str("C7: nobody but the reception can be emptied now"),
+            Self::SpawnInFlight(name) => write!(f, "C2: {name} is on its way and needed, so nobody goes"),
+            Self::MinWorkers { workers, min } => {
+                write!(f, "C2: {workers} take users and min is {min}, so nobody goes")
+            }
+            Self::DrainRunning(name) => write!(f, "C2: {name} is being drained, and one goes at a time"),
+            Self::NoVictim => {
+                f.write_str("C7: nobody beside the reception can be emptied now, so nobody goes")
+            }
             Self::LeastOccupied(ledger, name, occupancy) => {
-                write!(f, "C2: {ledger}: {name} at {occupancy} is the least occupied")
+                write!(
+                    f,
+                    "C2: {ledger}: H is above the margin, so {name} goes, at {occupancy} the least occupied beside the reception"
+                )
             }
             Self::WouldGrowAgain(name, occupancy) => {
                 write!(
                     f,
-                    "C2: without {name} at {occupancy} the group could not place well"
+                    "C2: without {name}, the least occupied at {occupancy}, the group could not place well and would grow again, so nobody goes"
                 )
             }
             Self::AboveMax {
@@ -131,10 +148,13 @@ impl fmt::Display for Why {
                 occupancy,
             } => write!(
                 f,
-                "C8: {staying} workers are more than max; {name} at {occupancy} goes"
+                "C8: {staying} workers are more than max, so {name} goes, at {occupancy} the least occupied beside the reception"
             ),
             Self::WouldOverflow(name) => {
-                write!(f, "C8: without {name} a worker would be at more than 1.0")
+                write!(
+                    f,
+                    "C8: without {name} a worker would be at more than 1.0, so nobody goes though there are more than max"
+                )
             }
         }
     }

@@ -58,7 +58,8 @@ impl fmt::Display for Ledger {
         } = self;
         write!(
             f,
-            "{workers} workers, C {capacity} - O {occupied} = H {headroom}, margin {margin}"
+            "{workers} {}, C {capacity} - O {occupied} = H {headroom}, margin {margin}",
+            if *workers == 1 { "worker" } else { "workers" }
         )
     }
 }

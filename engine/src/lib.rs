@@ -25,6 +25,7 @@ pub mod recovery;
 pub mod report;
 pub mod share;
 pub mod snapshot;
+mod strict;
 pub mod thresholds;
 pub mod window;
 

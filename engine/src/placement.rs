@@ -97,23 +97,26 @@ impl fmt::Display for Why {
             Self::Below(rule, of) => {
                 write!(
                     f,
-                    "{rule:?}: {} at {} is below {}",
+                    "{rule:?}: {} keeps him, at {} it is below its threshold of {}",
                     of.name, of.occupancy, of.threshold
                 )
             }
-            Self::Alone(name) => write!(f, "P2: {name} is the only routable worker"),
+            Self::Alone(name) => write!(f, "P2: {name} keeps him, it is the only worker that takes users"),
             Self::NobodyElse(name, occupancy) => {
-                write!(f, "L5: {name} at {occupancy} has no other worker to pass him to")
+                write!(
+                    f,
+                    "L5: {name} keeps him at {occupancy}, there is no other worker to pass him to"
+                )
             }
             Self::SourceClosed(name, then) => write!(f, "L5: {name} takes nobody any more; {then}"),
             Self::LeastOccupied(of) => write!(
                 f,
-                "P3: {} at {} is the least occupied below {}",
+                "P3: he is passed to {}, at {} the least occupied beside the reception and below {}",
                 of.name, of.occupancy, of.threshold
             ),
             Self::NobodyHasRoom(of) => write!(
                 f,
-                "P3: nobody but the reception is below {}, the youngest, {} at {}, takes him in",
+                "P3: nobody beside the reception is below {}, so he is passed to the youngest, {} at {}",
                 of.threshold, of.name, of.occupancy
             ),
         }

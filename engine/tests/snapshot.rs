@@ -280,6 +280,32 @@ fn the_next_victim_is_named_with_each_users_way_out() {
 }
 
 #[test]
+fn growth_that_the_mode_withholds_says_so() {
+    let mut value: Value = serde_json::from_str(&four_workers().to_json()).unwrap();
+    for worker in value["workers"].as_array_mut().unwrap() {
+        worker["occupancy"] = "0.9".into();
+    }
+    value["policy"]["mode"] = "Frozen".into();
+    value["policy"]["max"] = 3.into();
+    let answer = |value: &Value| -> Value {
+        serde_json::from_str(&Saved::parse(&value.to_string()).unwrap().answer().to_json()).unwrap()
+    };
+    let limited = answer(&value);
+    assert_eq!(limited["conditions"][0]["type"], "ScalingLimited");
+    assert_eq!(
+        limited["conditions"][1],
+        json!({"type": "AboveMax", "message": "C8: 4 take users and max is 3"})
+    );
+    value["policy"]["max"] = Value::Null;
+    assert_eq!(
+        answer(&value)["growth"]["withheld"],
+        "spec.mode is Frozen: nobody is spawned"
+    );
+    value["policy"]["mode"] = "Active".into();
+    assert_eq!(answer(&value)["growth"].get("withheld"), None);
+}
+
+#[test]
 fn what_blocks_the_next_victim_is_said() {
     let blocked = |change: &dyn Fn(&mut Value)| {
         let mut value: Value = serde_json::from_str(&four_workers().to_json()).unwrap();
@@ -294,7 +320,7 @@ fn what_blocks_the_next_victim_is_said() {
     );
     assert_eq!(
         blocked(&|value| value["workers"][1]["stale"] = true.into()),
-        json!(["E5: w2 is stale: nobody goes"])
+        json!(["E5: w2 is stale, its load unknown, so nobody goes"])
     );
     let grows = blocked(&|value| value["policy"]["min"] = 5.into());
     assert!(
@@ -349,11 +375,11 @@ fn people_read_the_same_at_a_terminal() {
         "now          drain w4",
         "a login      stays on w1",
         "next to go   w4 with 3 users",
-        "             bob                  idle     -> w1, then at 0.47",
-        "             cid                  idle     stays: a move of his failed, the next try is in 31 s (V6)",
-        "             ann                  1 open   -> w3, then at 0.47",
-        "w1                               routable        0.40      4  reception",
-        "w4                               routable        0.20      3",
+        "             bob     idle     -> w1, then at 0.47",
+        "             cid     idle     stays: a move of his failed, the next try is in 31 s (V6)",
+        "             ann     1 open   -> w3, then at 0.47",
+        "w1      routable      0.40      4  reception",
+        "w4      routable      0.20      3",
     ];
     let missing: Vec<&str> = lines
         .into_iter()

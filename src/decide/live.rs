@@ -1,4 +1,4 @@
-//! Asks a running commander for a group's snapshot; one GET on loopback, which changes nothing.
+//! Asks a running commander for snapshots of a group; one GET on loopback, which changes nothing.
 
 use std::time::Duration;
 
@@ -16,6 +16,15 @@ pub(super) const COMMANDER: &str = "http://127.0.0.1:7070";
 
 /// Connecting, asking and reading together.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// The group as it stands now.
+    Now,
+    /// The last decisions about it, oldest first, each with the answer that it stood for.
+    Past,
+}
 
 type Cause = Box<dyn std::error::Error + Send + Sync>;
 
@@ -69,10 +78,19 @@ pub enum LiveError {
     },
 }
 
-/// The group as it stands now.
-pub(super) fn fetch(commander: &str, group: &str, namespace: Option<&str>) -> Result<Saved, LiveError> {
+/// One snapshot, or those of the last decisions.
+pub(super) fn fetch(
+    commander: &str,
+    group: &str,
+    namespace: Option<&str>,
+    wanted: Wanted,
+) -> Result<Vec<Saved>, LiveError> {
     let (host, port) = address(commander)?;
-    let path = format!("/_commander/snapshot?group={}", key(group, namespace)?);
+    let what = match wanted {
+        Wanted::Now => "snapshot",
+        Wanted::Past => "decisions",
+    };
+    let path = format!("/_commander/{what}?group={}", key(group, namespace)?);
     let unreachable = |cause: Cause| LiveError::Unreachable {
         address: commander.to_owned(),
         port,
@@ -94,10 +112,13 @@ pub(super) fn fetch(commander: &str, group: &str, namespace: Option<&str>) -> Re
             text,
         });
     }
-    Saved::parse(text.trim()).map_err(|source| LiveError::Snapshot {
+    let no_snapshot = |source| LiveError::Snapshot {
         address: commander.to_owned(),
         source,
-    })
+    };
+    text.lines()
+        .map(|line| Saved::parse(line).map_err(no_snapshot))
+        .collect()
 }
 
 fn address(commander: &str) -> Result<(String, u16), LiveError> {

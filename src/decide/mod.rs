@@ -15,6 +15,7 @@ use thiserror::Error;
 
 use answer::{Kind, Reply, reply};
 use lines::{LineError, Lines};
+use live::Wanted;
 
 /// After this many lines that cannot be read, the rest is not looked at.
 const MOST_ERRORS: usize = 20;
@@ -41,7 +42,10 @@ pub struct Args {
         default_value = live::COMMANDER
     )]
     pub commander: String,
-    /// Write the live group's snapshot and its answer into this file, to be asked again with --snapshot
+    /// The group's last decisions, oldest first, instead of what it would do now
+    #[arg(long)]
+    pub past: bool,
+    /// Write what the commander sent, with the answers, into this file, to be asked again with --snapshot
     #[arg(long, value_name = "FILE")]
     pub save: Option<PathBuf>,
     /// Compare: cases with what they expect, numbers to 1e-9; snapshots with the answer given when they were taken, byte by byte
@@ -186,13 +190,19 @@ fn all(
 ) -> Result<Outcome, Error> {
     let output = args.output.unwrap_or(Output::Json);
     if let Some(group) = &args.group {
-        let saved = live::fetch(&args.commander, group, args.namespace.as_deref())?;
+        let wanted = if args.past { Wanted::Past } else { Wanted::Now };
+        let all = live::fetch(&args.commander, group, args.namespace.as_deref(), wanted)?;
         if let Some(path) = &args.save {
-            save(&saved, path)?;
+            save(&all, path)?;
         }
-        write_reply(out, output, &Reply::of_saved(&saved))?;
+        for saved in &all {
+            match (wanted, output) {
+                (Wanted::Past, Output::Text) => write!(out, "{}", saved.answer().brief())?,
+                _ => write_reply(out, output, &Reply::of_saved(saved))?,
+            }
+        }
         return Ok(Outcome {
-            passed: 1,
+            passed: all.len(),
             ..Outcome::default()
         });
     }
@@ -200,6 +210,7 @@ fn all(
     let orphans = [
         ("--namespace", args.namespace.is_some()),
         ("--save", args.save.is_some()),
+        ("--past", args.past),
     ];
     if let Some((flag, _)) = orphans.into_iter().find(|(_, given)| *given) {
         return Err(Error::NoGroup(flag));
@@ -247,9 +258,13 @@ fn open(path: &Path, origin: &str, kind: Kind) -> Result<BufReader<File>, Error>
     Ok(BufReader::new(file))
 }
 
-fn save(saved: &Saved, path: &Path) -> Result<(), Error> {
-    let line = saved.clone().answered().to_json() + "\n";
-    std::fs::write(path, line).map_err(|source| Error::Save {
+/// Each with the answer given then, or now where none came with it.
+fn save(all: &[Saved], path: &Path) -> Result<(), Error> {
+    let answered = |saved: &Saved| match saved.given() {
+        Some(_) => saved.to_json() + "\n",
+        None => saved.clone().answered().to_json() + "\n",
+    };
+    std::fs::write(path, all.iter().map(answered).collect::<String>()).map_err(|source| Error::Save {
         path: path.to_owned(),
         source,
     })

@@ -73,7 +73,7 @@ fn people_get_lines_and_programs_get_json() {
     let (_, out, _) = decide(&text, LINE.as_bytes());
     assert_eq!(
         out,
-        "x\n  reason: cannot_place\n  spawn: 1\n  G1: w1 alone at 0.60 is not below 0.50\n"
+        "x\n  reason: cannot_place\n  spawn: 1\n  G1: w1, alone, at 0.60 is not below its threshold of 0.50, so one is spawned\n"
     );
     assert!(cases(LINE).1.starts_with('{'));
 }
@@ -334,6 +334,29 @@ fn a_live_group_answers_as_its_saved_snapshot_does() {
         ..Args::default()
     };
     assert_eq!(decide(&again, b"").1, "1 passed, 0 failed\n");
+}
+
+#[test]
+fn the_last_decisions_of_a_group_are_told_in_brief() {
+    let two = format!(
+        "{}\n{}\n",
+        saved().answered().to_json(),
+        saved().answered().to_json()
+    );
+    let (address, asked) = commander(response("200 OK", &two));
+    let args = Args {
+        past: true,
+        output: Some(Output::Text),
+        ..live(address, "shop-blue")
+    };
+    let (code, out, err) = decide(&args, b"");
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert_eq!(out.matches("shop/shop-blue at 60 s\n").count(), 2);
+    assert_eq!(out.matches("now          drain w3\n").count(), 2, "{out}");
+    assert_eq!(
+        asked.join().unwrap(),
+        "GET /_commander/decisions?group=shop-blue HTTP/1.1"
+    );
 }
 
 #[test]

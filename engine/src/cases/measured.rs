@@ -94,7 +94,9 @@ fn rated(worker: &Actor, rates: Rates) -> String {
 pub(super) fn window(scene: &Scene, worker: &Actor) -> Answer {
     let users: Vec<_> = worker.window.rows().map(|row| row.report.users).collect();
     let (name, given, keep) = (&worker.name, worker.rows_given, scene.policy.window_rows);
-    let because = if given > keep {
+    let because = if given == 0 {
+        format!("M4: {name} has no rows")
+    } else if given > keep {
         format!("M4: {name} has {given} rows, of which the window keeps the last {keep}")
     } else {
         format!("M4: the window keeps {keep} rows, so all {given} of {name} are there")

@@ -18,6 +18,7 @@ use thiserror::Error;
 
 use crate::field::{Field, FieldError, quote_specials};
 use crate::mismatch::mismatches;
+use crate::strict;
 
 pub use crate::mismatch::Mismatch;
 
@@ -49,8 +50,7 @@ pub struct Case {
 impl Case {
     /// Reads a line.
     pub fn parse(line: &str) -> Result<Self, CaseError> {
-        let value: Value =
-            serde_json::from_str(&quote_specials(line)).map_err(|e| CaseError::Json(e.to_string()))?;
+        let value = strict::parse(&quote_specials(line)).map_err(|e| CaseError::Json(e.to_string()))?;
         let case = Field::root(&value);
         if case.object()?.contains_key("snapshot") && case.get("name").optional().is_none() {
             return Err(CaseError::Snapshot);

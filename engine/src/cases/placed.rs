@@ -126,6 +126,11 @@ fn emptied(drained: &Actor, share: Share, nowhere: bool) -> String {
     if nowhere {
         return format!("C6: no other worker is routable, so the {users} users of {name} have nowhere to go");
     }
+    if users == 1 {
+        return format!(
+            "C6: the only user of {name} stands for all of its {load} and goes to the worker that is the lowest below its threshold"
+        );
+    }
     format!(
         "C6: each of the {users} users of {name} stands for {share} of its {load}; the idle go first, then the busy, \
          each to the worker that is then the lowest below its threshold"

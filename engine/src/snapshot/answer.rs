@@ -29,7 +29,7 @@ pub struct Answer {
     pub(super) next_login: NextLogin,
     pub(super) ledger: Figures,
     pub(super) workers: Vec<Worker>,
-    pub(super) conditions: Vec<&'static str>,
+    pub(super) conditions: Vec<Told>,
     /// When to ask again though nothing is reported: seconds after the snapshot was taken.
     pub(super) wake_in_s: Option<String>,
 }
@@ -53,6 +53,17 @@ pub(super) struct Grows {
     pub(super) cancel: Vec<String>,
     pub(super) reason: &'static str,
     pub(super) because: String,
+    /// Why none of it is done, if so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) withheld: Option<String>,
+}
+
+/// A condition, as `kubectl describe` shows it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Told {
+    #[serde(rename = "type")]
+    pub(super) kind: &'static str,
+    pub(super) message: String,
 }
 
 /// What the ledger asks for (C), before growth and `spec.mode` have their say.
@@ -114,11 +125,11 @@ impl Answer {
             next_login: NextLogin::of(group, place(group, policy, None)),
             ledger: Figures::of(&plan.ledger),
             workers: Worker::all(saved),
-            conditions: plan.conditions.iter().map(condition).collect(),
+            conditions: plan.conditions.iter().map(|it| Told::of(saved, it)).collect(),
             wake_in_s: plan.wake_at.map(|at| write_seconds(at.saturating_sub(now))),
             decisions: decided(group, &plan.decisions),
             advice: decided(group, &plan.advice),
-            growth: Grows::of(group, &growth),
+            growth: Grows::of(saved, &plan, &growth),
             compaction: Shrinks::of(group, &compaction),
         }
     }
@@ -163,12 +174,20 @@ impl Decided {
 }
 
 impl Grows {
-    fn of(group: &Group, growth: &Growth) -> Self {
+    fn of(saved: &Saved, plan: &Plan, growth: &Growth) -> Self {
+        let mode = words::mode(saved.policy().mode);
+        let withheld =
+            (growth.spawn > 0 && !grows(plan)).then(|| format!("spec.mode is {mode}: nobody is spawned"));
         Self {
             spawn: growth.spawn,
-            cancel: growth.cancel.iter().map(|birth| name(group, *birth)).collect(),
+            cancel: growth
+                .cancel
+                .iter()
+                .map(|birth| name(saved.group(), *birth))
+                .collect(),
             reason: growth.reason.code(),
             because: growth.because.to_string(),
+            withheld,
         }
     }
 }
@@ -252,6 +271,12 @@ fn notes(saved: &Saved, view: &crate::WorkerView) -> Vec<String> {
     if let Some(until) = ahead(view.passed_over_until) {
         notes.push(format!("C7: no victim for {} s", whole_seconds(until, now)));
     }
+    if view.outdated {
+        notes.push("G2: of an older template, about to be replaced".to_owned());
+    }
+    if let Some(fault) = view.hindered {
+        notes.push(format!("G4: does not come up, {}", words::fault(fault)));
+    }
     if view.transit > crate::Share::ZERO {
         notes.push(format!("C4: {} moved here is not measured yet", view.transit));
     }
@@ -264,12 +289,31 @@ pub(super) fn whole_seconds(until: std::time::Duration, now: std::time::Duration
     left.as_secs() + u64::from(left.subsec_nanos() > 0 && left.as_secs() < u64::MAX)
 }
 
-fn condition(condition: &Condition) -> &'static str {
-    match condition {
-        Condition::ScalingLimited => "ScalingLimited",
-        Condition::AboveMax => "AboveMax",
-        Condition::SpawnsFailing(_) => "SpawnsFailing",
-        Condition::ReportsStale { .. } => "ReportsStale",
+impl Told {
+    fn of(saved: &Saved, condition: &Condition) -> Self {
+        let (group, max) = (saved.group(), saved.policy().max.unwrap_or_default());
+        let (kind, message) = match condition {
+            Condition::ScalingLimited => (
+                "ScalingLimited",
+                format!(
+                    "G2: {} live and max is {max}, so nobody is spawned",
+                    group.living()
+                ),
+            ),
+            Condition::AboveMax => (
+                "AboveMax",
+                format!("C8: {} take users and max is {max}", group.placeable_count()),
+            ),
+            Condition::SpawnsFailing(fault) => (
+                "SpawnsFailing",
+                format!("G4: spawns fail, the last one because {}", words::fault(*fault)),
+            ),
+            Condition::ReportsStale { workers, first } => (
+                "ReportsStale",
+                format!("E5: {workers} stale, the oldest is {}", group.name(*first)),
+            ),
+        };
+        Self { kind, message }
     }
 }
 

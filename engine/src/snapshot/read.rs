@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::exact::{read_seconds, read_share};
@@ -15,6 +14,7 @@ use crate::group::{Drain, Group, SpawnFault, WorkerState, WorkerView};
 use crate::ids::{Birth, UserId};
 use crate::occupancy::Limits;
 use crate::share::Share;
+use crate::strict;
 use crate::thresholds::Policy;
 
 /// Counts of workers, rows and failures: far above what any group has, far below where sums end.
@@ -38,7 +38,7 @@ pub(super) fn parse(line: &str) -> Result<Saved, SnapshotError> {
         return Err(SnapshotError::TooLong(line.len()));
     }
     let json = |error: serde_json::Error| SnapshotError::Json(error.to_string());
-    let value: Value = serde_json::from_str(line).map_err(json)?;
+    let value = strict::parse(line).map_err(json)?;
     let root = Field::root(&value);
     root.object()?;
     version(&root.get("snapshot"))?;

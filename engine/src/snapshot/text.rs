@@ -26,12 +26,22 @@ impl fmt::Display for Answer {
         item(f, "a login", &place, &login.because)?;
         self.write_leaving(f)?;
         for condition in &self.conditions {
-            writeln!(f, "condition    {condition}")?;
+            item(f, "condition", condition.kind, &condition.message)?;
         }
         if let Some(seconds) = &self.wake_in_s {
             writeln!(f, "ask again    in {seconds} s, though nothing is reported")?;
         }
         write_workers(f, &self.workers)
+    }
+}
+
+impl Answer {
+    /// Only what was decided and why, for a list of many.
+    pub fn brief(&self) -> impl fmt::Display + '_ {
+        fmt::from_fn(|f| {
+            writeln!(f, "{} at {} s", self.group, self.taken_at_s)?;
+            self.write_now(f)
+        })
     }
 }
 
@@ -58,7 +68,10 @@ impl Answer {
             .iter()
             .any(|decided| decided.because == growth.because);
         if !told {
-            item(f, "growth", growth.reason, &growth.because)?;
+            item(f, "growth", &growth.reason.replace('_', " "), &growth.because)?;
+        }
+        if let Some(withheld) = &growth.withheld {
+            writeln!(f, "             not done: {withheld}")?;
         }
         Ok(())
     }
@@ -94,7 +107,9 @@ fn act(decided: &Decided) -> String {
 }
 
 fn write_moves(f: &mut fmt::Formatter<'_>, moves: &[Move]) -> fmt::Result {
-    for user in moves.iter().take(MOST) {
+    let shown = || moves.iter().take(MOST);
+    let names = width(shown().map(|user| &*user.user));
+    for user in shown() {
         let busy = match user.open_requests {
             0 => "idle".to_owned(),
             open => format!("{open} open"),
@@ -104,24 +119,26 @@ fn write_moves(f: &mut fmt::Formatter<'_>, moves: &[Move]) -> fmt::Result {
             (_, _, Some(stays)) => format!("stays: {stays}"),
             _ => String::new(),
         };
-        writeln!(f, "             {:<20} {busy:<8} {way}", user.user)?;
+        writeln!(f, "             {:<names$}  {busy:<8} {way}", user.user)?;
     }
     more(f, moves.len(), "users")
 }
 
 fn write_workers(f: &mut fmt::Formatter<'_>, workers: &[Worker]) -> fmt::Result {
+    let shown = || workers.iter().take(MOST);
+    let names = width(shown().map(|worker| &*worker.name));
     writeln!(
         f,
-        "\n{:<32} {:<10} {:>9} {:>6}",
+        "\n{:<names$}  {:<8} {:>9} {:>6}",
         "worker", "state", "occupancy", "users"
     )?;
-    for worker in workers.iter().take(MOST) {
+    for worker in shown() {
         let mut notes = worker.notes.clone();
         if worker.reception {
             notes.insert(0, "reception".to_owned());
         }
         let line = format!(
-            "{:<32} {:<10} {:>9.2} {:>6}  {}",
+            "{:<names$}  {:<8} {:>9.2} {:>6}  {}",
             worker.name,
             worker.state,
             worker.occupancy,
@@ -131,6 +148,15 @@ fn write_workers(f: &mut fmt::Formatter<'_>, workers: &[Worker]) -> fmt::Result 
         writeln!(f, "{}", line.trim_end())?;
     }
     more(f, workers.len(), "workers")
+}
+
+/// The longest name, and no less than a heading needs.
+fn width<'a>(names: impl Iterator<Item = &'a str>) -> usize {
+    names
+        .map(|name| name.chars().count())
+        .max()
+        .unwrap_or_default()
+        .max(6)
 }
 
 fn more(f: &mut fmt::Formatter<'_>, all: usize, what: &str) -> fmt::Result {

@@ -51,6 +51,14 @@ pub(super) fn state(state: WorkerState) -> &'static str {
     }
 }
 
+pub(super) fn fault(fault: SpawnFault) -> &'static str {
+    match fault {
+        SpawnFault::TimedOut => "it took too long",
+        SpawnFault::NoCapacity => "there is no capacity for it",
+        SpawnFault::Mistake => "it cannot run as declared",
+    }
+}
+
 pub(super) fn stays(stays: Stays) -> &'static str {
     match stays {
         Stays::PinnedStream => "pinned_stream",
