@@ -98,9 +98,9 @@ mod tests {
             append(folder.path(), "shop/blue", line, BOUNDS).unwrap();
         }
         let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
-        assert_eq!(read("shop_blue.jsonl"), "seven\n");
-        assert_eq!(read("shop_blue.jsonl.1"), "five\nsix\n");
-        assert_eq!(read("shop_blue.jsonl.2"), "four\n");
+        assert_eq!(read("shop_blue.jsonl"), "six\nseven\n");
+        assert_eq!(read("shop_blue.jsonl.1"), "four\nfive\n");
+        assert_eq!(read("shop_blue.jsonl.2"), "three\n");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3);
     }
 

@@ -129,8 +129,8 @@ impl Observer {
                 enrol(&self.roster, &mut world.gateways, watch, event);
                 return Vec::new();
             }
-            News::Node(_, event) => {
-                let workers = world.take_node(event).into_iter();
+            News::Node(watch, event) => {
+                let workers = world.take_node(watch, event).into_iter();
                 return workers.map(Touched::Worker).collect();
             }
             News::NodesForbidden => {

@@ -120,10 +120,10 @@ impl World {
     }
 
     /// Takes an event of a node in and returns the workers for which it matters.
-    pub(crate) fn take_node(&mut self, event: Seen<Node>) -> Vec<ObjectKey> {
+    pub(crate) fn take_node(&mut self, watch: usize, event: Seen<Node>) -> Vec<ObjectKey> {
         self.nodes_forbidden = false;
         let before = self.emptied();
-        let touched = self.nodes.take(0, event);
+        let touched = self.nodes.take(watch, event);
         let emptied = |key: &ObjectKey| self.nodes.get(key).is_some_and(|node| nodes::is_emptied(node));
         let changed = touched.iter().filter(|key| emptied(key) != before.contains(*key));
         changed.flat_map(|node| self.workers_on(&node.name)).collect()

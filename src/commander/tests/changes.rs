@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use elastic_pool_engine::Share;
+
 use super::manifest::{group, spec};
 use super::world::World;
 use crate::channel::proto::Report;
@@ -81,12 +83,12 @@ fn changed_limits_read_the_windows_anew() {
         world.report(reception, report);
     }
     assert_eq!(
-        world.view(reception).occupancy.as_f64(),
-        0.0,
+        world.view(reception).occupancy,
+        Share::from_percent(0),
         "no limit, no component"
     );
     world.change(|spec| spec.memory_limit = Some(100));
-    assert_eq!(world.view(reception).occupancy.as_f64(), 0.9);
+    assert_eq!(world.view(reception).occupancy, Share::from_percent(90));
     assert_eq!(world.wanted(&group()).len(), 1, "G1 on the same rows");
 }
 
@@ -97,10 +99,10 @@ fn changed_smoothing_rows_read_the_windows_anew() {
     for cpu in [0.0, 0.9] {
         world.reports(&[cpu]);
     }
-    assert_eq!(world.view(reception).occupancy.as_f64(), 0.45);
+    assert_eq!(world.view(reception).occupancy, Share::from_percent(45));
     assert!(world.wanted(&group()).is_empty());
     world.change(|spec| spec.smoothing_rows = 1);
-    assert_eq!(world.view(reception).occupancy.as_f64(), 0.9);
+    assert_eq!(world.view(reception).occupancy, Share::from_percent(90));
     assert_eq!(world.wanted(&group()).len(), 1);
 }
 
