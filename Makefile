@@ -2,12 +2,13 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build check test test-long generate demo demo-down local bench deny image clean
+.PHONY: help build check test test-long mutants fuzz generate demo demo-down local bench deny image clean
 # Nothing here is built twice at the same time: cargo has its own parallelism.
 .NOTPARALLEL:
 
 TOOLS_PATH := $(shell scripts/tools.sh path)
 export PATH := $(TOOLS_PATH):$(PATH)
+SECONDS_EACH ?= 600
 FILE ?= manifests/samples/shop.yaml
 
 help: ## this list
@@ -27,6 +28,14 @@ test: ## all tests, those on a real cluster too; prints the stages' times and en
 
 test-long: ## the tests that take too long for `make test` (those marked ignored)
 	scripts/test.sh --long
+
+mutants: ## break the engine in every small way and say which tests notice; takes hours, goes on where it was stopped (figures: engine/MUTANTS.md)
+	scripts/tools.sh base nextest mutants
+	scripts/mutants.sh
+
+fuzz: ## throw mutated bytes at whatever reads bytes, 10 min a target (SECONDS_EACH=n)
+	scripts/tools.sh base fuzz
+	scripts/fuzz.sh $(SECONDS_EACH)
 
 generate: ## write CRDs, chart copies, install manifest and chart snapshots anew
 	scripts/tools.sh base helm

@@ -1,19 +1,21 @@
 #!/usr/bin/env bash
 # bench.sh [PART]...: lines `figure NAME VALUE UNIT` on stdout, all else on stderr. benches/figures says what each figure means, and
-# engine/examples/cost.rs those of the part `engine`; this adds the image's size.
-# Parts: engine, moves, proxy, memory, decision (default all, within six minutes after the build). Wants a machine with nothing else to do.
+# engine/examples/{cost,simulate}.rs those of the parts `engine` and `simulate`; this adds the image's size.
+# Parts: engine, simulate, moves, proxy, memory, decision (default all, within six minutes after the build). Wants a machine with nothing else to do.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-case " ${*:-engine} " in
-*" engine "*)
-  # Alone it needs nothing of the rest, and is built in seconds.
-  cargo build --release --locked -p elastic-pool-engine --example cost >&2
-  "$(cargo metadata --no-deps --format-version 1 | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/release/examples/cost"
-  [ "$*" != engine ] || exit 0
-  ;;
-esac
+engine_part() { # example [argument]...: alone it needs nothing of the rest, and is built in seconds
+  local example=$1; shift
+  cargo build --release --locked -p elastic-pool-engine --example "$example" >&2
+  "$(cargo metadata --no-deps --format-version 1 | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/release/examples/$example" "$@"
+}
+wanted() { [[ " ${asked[*]:-$1} " == *" $1 "* ]]; }
+asked=("$@")
+! wanted engine || engine_part cost
+! wanted simulate || engine_part simulate tests/traces 5
 parts=()
-for part in "$@"; do [ "$part" = engine ] || parts+=("$part"); done
+for part in "$@"; do [[ $part =~ ^(engine|simulate)$ ]] || parts+=("$part"); done
+[ $# -eq 0 ] || [ ${#parts[@]} -gt 0 ] || exit 0
 set -- ${parts[@]+"${parts[@]}"}
 # Flags and target as the image's, so that the same dependencies serve both and the figures are the shipped binary's.
 triple=$(rustc -vV | sed -n 's/^host: //p')

@@ -14,6 +14,7 @@ pub mod load;
 pub mod metrics;
 pub mod monitor;
 pub mod operator;
+pub mod simulate;
 pub mod telemetry;
 pub mod vehicle;
 pub mod worker;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use elastic_pool::vehicle::local::{self, LocalArgs};
 use elastic_pool::worker::{self, WorkerArgs};
-use elastic_pool::{agent, api, decide, gateway, operator, telemetry};
+use elastic_pool::{agent, api, decide, gateway, operator, simulate, telemetry};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -40,8 +40,10 @@ enum Command {
     Local(LocalArgs),
     /// Prints the custom resource definitions
     Crd,
-    /// Answers decision cases, one JSON object a line
+    /// Says what would happen and why: for decision cases, saved snapshots and live groups
     Decide(decide::Args),
+    /// Serves a day of arrivals against a group's thresholds, beside a CPU autoscaler and the optimum
+    Simulate(simulate::Args),
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -49,6 +51,7 @@ fn main() -> anyhow::Result<ExitCode> {
     telemetry::start(cli.log_format);
     match cli.command {
         Command::Decide(args) => return Ok(decide::main(&args)),
+        Command::Simulate(args) => return Ok(simulate::main(&args)),
         Command::Crd => print!("{}", api::crds_yaml()),
         Command::Operator(args) => many()?.block_on(async { operator::run(args, stopped()?).await })?,
         Command::Agent(args) => single()?.block_on(async { agent::run(args, stopped()?).await })?,

@@ -297,10 +297,95 @@ impl Survivors {
     }
 }
 
+/// Where the next user of `drained` goes (C6): what [`Survivors::take`] would say first, without a look at every worker.
+pub fn target(
+    group: &Group,
+    policy: &Policy,
+    drained: Birth,
+    added: &BTreeMap<Birth, Share>,
+) -> Option<Birth> {
+    let stays = |worker: &&WorkerView| worker.birth != drained;
+    let reception = group.placeable().find(stays)?;
+    let any_known = group.fresh().any(|worker| stays(&worker));
+    let known = |worker: &&WorkerView| worker.is_placeable() && worker.stale != any_known;
+    let untouched = |worker: &&WorkerView| {
+        stays(worker) && worker.birth != reception.birth && !added.contains_key(&worker.birth)
+    };
+    // Of those whose figures are the measured ones, only the least occupied can be the one.
+    let measured = if any_known {
+        group.fresh().find(untouched)
+    } else {
+        group.unknown().find(untouched)
+    };
+    let touched = added.keys().filter_map(|birth| group.get(*birth)).filter(stays);
+    let load = |worker: &WorkerView| worker.occupancy + added.get(&worker.birth).copied().unwrap_or_default();
+    measured
+        .into_iter()
+        .chain(touched)
+        .chain([reception])
+        .filter(known)
+        .min_by_key(|worker| {
+            let is_full = load(worker) >= policy.threshold(worker.birth == reception.birth);
+            (is_full, load(worker), worker.birth)
+        })
+        .map(|worker| worker.birth)
+}
+
 /// The order in which users leave: the idle first, then the busy, each in the order given (C6).
 pub fn move_order<U>(users: impl IntoIterator<Item = (U, usize)>) -> Vec<U> {
     let (idle, busy): (Vec<_>, Vec<_>) = users
         .into_iter()
         .partition(|(_, open_requests)| *open_requests == 0);
     idle.into_iter().chain(busy).map(|(user, _)| user).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Survivors, target};
+    use crate::group::{Group, WorkerState, WorkerView};
+    use crate::ids::Birth;
+    use crate::share::Share;
+    use crate::thresholds::Policy;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn workers() -> impl Strategy<Value = Group> {
+        let worker = (0u32..=20, 0u8..8, any::<bool>());
+        prop::collection::vec(worker, 0..8).prop_map(|workers| {
+            let view = |((load, state, stale), birth): (_, u64)| WorkerView {
+                occupancy: Share::from_percent(load * 5),
+                state: match state {
+                    0 => WorkerState::Nascent {
+                        since: std::time::Duration::ZERO,
+                    },
+                    1 => WorkerState::Retiring { must_go: false },
+                    _ => WorkerState::Routable,
+                },
+                stale: stale && state % 2 == 0,
+                ..WorkerView::new(Birth(birth), "w")
+            };
+            workers.into_iter().zip(1..).map(view).collect()
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+        #[test]
+        fn a_target_is_that_of_a_look_at_everybody(
+            group in workers(),
+            drained in 0u64..9,
+            users in 0usize..30,
+            share in 0u32..20,
+        ) {
+            let (policy, share, drained) = (Policy::default(), Share::from_percent(share), Birth(drained));
+            let mut added = BTreeMap::new();
+            for _ in 0..users {
+                let expected = Survivors::without(&group, &policy, drained, &added).take(share);
+                prop_assert_eq!(target(&group, &policy, drained, &added), expected, "{:?}", added);
+                let Some(birth) = expected else { break };
+                *added.entry(birth).or_default() += share;
+            }
+        }
+    }
 }

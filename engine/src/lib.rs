@@ -3,7 +3,7 @@
 //! `report` and `window` keep what a worker measured (M), `occupancy` turns it into a [`Share`] (E),
 //! `placement` answers a login (P), `capacity` grows (G), `ledger`, `compaction` and `projection` shrink (C),
 //! `plan` puts growth and compaction together, `because` says why, `moves` is one user's move (V), `recovery` judges what a new leader hears.
-//! `snapshot` saves a group to be asked again, `cases` answers made-up ones.
+//! `snapshot` saves a group to be asked again, `cases` answers made-up ones, `simulate` serves a whole day.
 
 pub mod backoff;
 pub mod because;
@@ -24,6 +24,7 @@ mod projection;
 pub mod recovery;
 pub mod report;
 pub mod share;
+pub mod simulate;
 pub mod snapshot;
 mod strict;
 pub mod thresholds;

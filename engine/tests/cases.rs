@@ -5,6 +5,7 @@ use elastic_pool_engine::cases::Case;
 
 use proptest::prelude::*;
 use rstest::rstest;
+use serde_json::json;
 
 const GIVEN: &str = include_str!("../../tests/cases/decisions.jsonl");
 const RULES: &str = include_str!("../../tests/cases/rules.jsonl");
@@ -279,6 +280,132 @@ proptest! {
         let spoilt = format!("{}{with}{}", &line[..start], &line[start + old.len_utf8()..]);
         if let Ok(case) = Case::parse(&spoilt) {
             prop_assert!(case.answer().contains_key("because"));
+        }
+    }
+}
+
+fn any_worker() -> impl Strategy<Value = serde_json::Value> {
+    let states = vec![
+        "routable",
+        "routable",
+        "routable",
+        "nascent",
+        "draining",
+        "evacuating",
+        "retiring",
+        "dead",
+        "quitting",
+        "quitted",
+        "aborted",
+    ];
+    let reading = prop::option::of(prop_oneof![-1.0f64..2.0, Just(0.0), Just(0.8)]);
+    let row = (reading.clone(), reading)
+        .prop_map(|(cpu, busy)| json!({"cpu": cpu, "executor": {"busy": busy, "total": 4}}));
+    let measured = prop_oneof![
+        3 => (0u32..=100).prop_map(|percent| json!({"occupancy": f64::from(percent) / 100.0})),
+        2 => prop::collection::vec(row, 0..9).prop_map(|reports| {
+            let rows = reports.into_iter().zip(0..);
+            json!({"rows": rows.map(|(report, i)| json!({"ts": 5 * i, "report": report})).collect::<Vec<_>>()})
+        }),
+        1 => Just(json!({})),
+    ];
+    let users = prop_oneof![
+        Just(json!([])),
+        Just(json!(["ann", "bob"])),
+        Just(json!({"ann": 1, "bob": 0})),
+        Just(json!(3)),
+        Just(json!(null)),
+    ];
+    let age = prop::option::weighted(0.2, 0u32..60);
+    (prop::sample::select(states), measured, users, age).prop_map(|(state, mut worker, users, age)| {
+        worker["state"] = state.into();
+        worker["users"] = users;
+        worker["routable_for_s"] = json!(age);
+        worker
+    })
+}
+
+/// What the answer to each question must hold, in any of these sets.
+const QUESTIONS: [(&str, &str, &[&[&str]]); 12] = [
+    ("evaluator", "", &[&["components", "occupancy"], &["error"]]),
+    ("history", "", &[&["history"], &["error"]]),
+    ("rates", "", &[&["rps", "latency_ms"], &["error"]]),
+    (
+        "window",
+        "",
+        &[&["rows_kept", "first_users", "last_users"], &["error"]],
+    ),
+    (
+        "",
+        "login",
+        &[
+            &["decision", "worker", "warning"],
+            &["worker", "placement_evaluated"],
+            &["error"],
+        ],
+    ),
+    (
+        "",
+        "login_then_check",
+        &[
+            &["worker", "spawn", "reason", "order"],
+            &["error", "spawn", "reason", "order"],
+        ],
+    ),
+    ("", "request", &[&["worker"], &["error"]]),
+    ("", "check_capacity", &[&["spawn", "reason"]]),
+    ("", "occupancy_report", &[&["ledger", "retire"]]),
+    (
+        "",
+        "occupancy_reports_until_stable",
+        &[&["retire_order", "final_ledger"]],
+    ),
+    ("", "drain", &[&["move_order", "target"]]),
+    (
+        "fixture",
+        "",
+        &[&[
+            "occupancy",
+            "placement_of_next_login",
+            "scale_up",
+            "ledger",
+            "retire",
+        ]],
+    ),
+];
+const REASONS: [&str; 5] = [
+    "room",
+    "spawn_in_flight",
+    "max_workers",
+    "cannot_place",
+    "no_routable_worker",
+];
+
+proptest! {
+    #[test]
+    fn every_question_about_any_workers_has_all_its_fields(
+        mut workers in prop::collection::vec(any_worker(), 1..7),
+        (category, event, fields) in prop::sample::select(QUESTIONS.to_vec()),
+        (min, max) in (0usize..4, prop::option::of(4usize..7)),
+        user in prop::sample::select(vec!["ann", "newcomer"]),
+    ) {
+        for (worker, i) in workers.iter_mut().zip(1..) {
+            worker["name"] = format!("w{i}").into();
+        }
+        let mut case = json!({
+            "name": "any", "category": category,
+            "input": {"workers": workers, "thresholds": {"min_workers": min, "max_workers": max}},
+        });
+        if !event.is_empty() {
+            case["input"]["event"] = json!({"type": event, "user": user, "worker": "w1"});
+        }
+        let answer = Case::parse(&case.to_string()).unwrap().answer();
+        let holds = |names: &&[&str]| names.iter().all(|name| answer.contains_key(*name));
+        prop_assert!(fields.iter().any(holds), "{event}{category}: {answer:?}");
+        let because = answer["because"].as_str().unwrap();
+        prop_assert!(because.chars().nth(2) == Some(':') || because.starts_with("the case has no worker"), "{because}");
+        if let Some(reason) = answer.get("reason") {
+            prop_assert!(REASONS.contains(&reason.as_str().unwrap()), "{reason}");
         }
     }
 }

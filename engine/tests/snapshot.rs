@@ -398,3 +398,14 @@ fn a_replay_names_what_differs_from_the_answer_given_then() {
     assert_eq!(differs.len(), 1);
     assert_eq!(differs[0].to_string(), "growth.spawn: expected 2, found 0");
 }
+
+/// Written by an earlier build: files that people kept must go on being read, or the version must change.
+const KEPT: &str = r#"{"snapshot":1,"group":"shop/shop-blue","taken_at_s":"812.004000001","policy":{"reception":"0.5","admission":"0.8","margin":"1.2","smoothing_rows":6,"window_rows":60,"interval_s":"5","min":1,"max":8,"max_surge":1,"spawn_timeout_s":"120","drain_timeout_s":"120","memory_bytes":536870912,"cpu_cores":"0.2","moves":"Live","mode":"Active"},"spawns":{"failures":2,"last_failure_s":"800.5","fault":"no_capacity"},"workers":[{"birth":"1099511627777","name":"shop-blue-a","state":"routable","occupancy":"0.333333333333","stale":false,"stale_from_s":"825","warm":true,"users":2,"transit":"0","residents":[{"user":"ann","open_requests":1},{"user":"bob","open_requests":0,"stays":"backing_off","until_s":"860"}]},{"birth":"1099511627778","name":"shop-blue-b","state":"draining","since_s":"790","drain":"must_go","progress":"running","occupancy":"0.1","stale":false,"warm":true,"users":1,"transit":"0.05","residents":[{"user":"cid","open_requests":0,"stays":"pinned_stream"}]},{"birth":"1099511627779","name":"shop-blue-c","state":"retiring","must_go":false,"occupancy":"0","stale":false,"warm":true,"users":0,"transit":"0"},{"birth":"1099511627780","name":"spawn-1099511627780","state":"nascent","since_s":"811","occupancy":"0","stale":false,"warm":true,"users":0,"transit":"0","hindered":"spawn_mistake"}]}"#;
+
+#[test]
+fn a_snapshot_that_somebody_kept_is_still_read_and_written_alike() {
+    let saved = Saved::parse(KEPT).unwrap();
+    assert_eq!(saved.to_json(), KEPT);
+    assert_eq!(saved.group().living(), 4);
+    assert_eq!(saved.users(Birth(1_099_511_627_777)).len(), 2);
+}

@@ -1,5 +1,6 @@
 //! The channel between the commander and its agents and gateways: messages, the dialling and the listening end.
 
+mod convert;
 pub mod link;
 pub mod server;
 

@@ -2,7 +2,7 @@
 
 use elastic_pool_engine::ids::Birth;
 use elastic_pool_engine::occupancy::{self, Reading};
-use elastic_pool_engine::report::{Executor, Report};
+use elastic_pool_engine::report::Report;
 use elastic_pool_engine::window::Row;
 use elastic_pool_engine::{WorkerState, WorkerView};
 
@@ -20,7 +20,7 @@ impl Commander {
         let Some(group) = self.groups.get(&worker.group) else {
             return;
         };
-        let (report, rejected) = reading(message).sanitised();
+        let (report, rejected) = Report::from(message).sanitised();
         for field in &rejected {
             self.metrics.report_rejected(field);
         }
@@ -144,24 +144,5 @@ impl Commander {
             .engine
             .get(birth)
             .map(|view| view.state)
-    }
-}
-
-fn reading(message: &proto::Report) -> Report {
-    Report {
-        users: message.users,
-        pages: message.pages,
-        connections: message.connections,
-        active_users: message.active_users,
-        executor: Executor {
-            busy: message.executor_busy,
-            total: message.executor_total,
-            queue_depth: message.executor_queue_depth,
-        },
-        cpu: message.cpu,
-        rss: message.rss,
-        backlog_pending: message.backlog_pending,
-        backlog_outbox: message.backlog_outbox,
-        load: message.load,
     }
 }

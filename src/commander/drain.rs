@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use elastic_pool_engine::compaction::{Survivors, move_order};
+use elastic_pool_engine::compaction::{move_order, target};
 use elastic_pool_engine::group::{DrainKind, DrainProgress};
 use elastic_pool_engine::ids::{Birth, UserId};
 use elastic_pool_engine::{MoveMode, Share, WorkerState};
@@ -108,8 +108,7 @@ impl Commander {
             return false;
         };
         let share = state.share;
-        let Some(target) = Survivors::without(&group.engine, &group.policy, birth, &state.added).take(share)
-        else {
+        let Some(target) = target(&group.engine, &group.policy, birth, &state.added) else {
             return false;
         };
         *state.added.entry(target).or_default() += share;

@@ -134,7 +134,7 @@ impl GroupState {
 }
 
 /// The engine's policy of a manifest; `live` is false where the app cannot hand users out.
-pub(super) fn policy(spec: &GroupSpec, live: bool) -> Policy {
+pub(crate) fn policy(spec: &GroupSpec, live: bool) -> Policy {
     let share = |value: f64| Share::from_f64(value).unwrap_or_default().clamped();
     let admission = share(spec.admission_threshold);
     Policy {

@@ -38,6 +38,7 @@ use elastic_pool_engine::ids::{Birth, Epoch, Term, UserId};
 
 pub use actor::{CommanderHandle, start};
 pub use group::Advice;
+pub(crate) use group::policy;
 pub use history::{DecisionSink, UnknownGroup};
 pub use view::{MonitorGroup, MonitorState, MonitorWorker};
 

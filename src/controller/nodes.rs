@@ -25,22 +25,22 @@ mod tests {
 
     use super::is_emptied;
 
-    fn emptied(spec: Value) -> bool {
+    fn emptied(spec: &Value) -> bool {
         is_emptied(&serde_json::from_value(json!({"metadata": {"name": "n1"}, "spec": spec})).unwrap())
     }
 
     #[test]
     fn a_node_is_emptied_when_it_is_cordoned_or_an_autoscaler_takes_it_away() {
         let tainted = |key: &str| json!({"taints": [{"key": key, "effect": "NoSchedule"}]});
-        assert!(emptied(json!({"unschedulable": true})));
-        assert!(emptied(tainted("ToBeDeletedByClusterAutoscaler")));
-        assert!(emptied(tainted("karpenter.sh/disrupted")));
-        assert!(!emptied(json!({})));
-        assert!(!emptied(json!({"unschedulable": false})));
+        assert!(emptied(&json!({"unschedulable": true})));
+        assert!(emptied(&tainted("ToBeDeletedByClusterAutoscaler")));
+        assert!(emptied(&tainted("karpenter.sh/disrupted")));
+        assert!(!emptied(&json!({})));
+        assert!(!emptied(&json!({"unschedulable": false})));
         assert!(
-            !emptied(tainted("DeletionCandidateOfClusterAutoscaler")),
+            !emptied(&tainted("DeletionCandidateOfClusterAutoscaler")),
             "it may still change its mind"
         );
-        assert!(!emptied(tainted("node.kubernetes.io/disk-pressure")));
+        assert!(!emptied(&tainted("node.kubernetes.io/disk-pressure")));
     }
 }

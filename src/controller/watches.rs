@@ -77,8 +77,8 @@ fn is_forbidden(error: &watcher::Error) -> bool {
     match error {
         InitialListFailed(kube::Error::Api(status))
         | WatchStartFailed(kube::Error::Api(status))
-        | WatchFailed(kube::Error::Api(status)) => status.code == 403,
-        WatchError(status) => status.code == 403,
+        | WatchFailed(kube::Error::Api(status))
+        | WatchError(status) => status.code == 403,
         _ => false,
     }
 }

@@ -234,7 +234,7 @@ fn saved() -> Saved {
     Saved::of(
         "shop/shop-blue",
         &snapshot,
-        std::time::Duration::from_secs(60),
+        std::time::Duration::from_mins(1),
         [ann],
     )
 }

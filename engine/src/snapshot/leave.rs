@@ -121,6 +121,9 @@ impl Drained {
 /// The users of `from` in the order of C6, each with the target chosen for him after those before him.
 fn moves(saved: &Saved, from: &WorkerView, added: BTreeMap<Birth, Share>) -> Vec<Move> {
     let (group, policy) = (saved.group(), saved.policy());
+    if saved.users(from.birth).is_empty() {
+        return Vec::new();
+    }
     let mut survivors = Survivors::without(group, policy, from.birth, &added);
     let mut load = added;
     let share = from.share_per_user();

@@ -86,7 +86,7 @@ impl Answer {
             write_moves(f, &drained.moves)?;
         }
         let Some(victim) = &self.next_victim else {
-            return writeln!(f, "{:<12} nobody", "next to go");
+            return item(f, "next to go", "nobody", &self.compaction.because);
         };
         let what = format!("{} with {} users", victim.worker, victim.users);
         item(f, "next to go", &what, &victim.because)?;

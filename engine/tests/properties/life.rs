@@ -272,12 +272,12 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Constant input from here on: the sizes until nothing was done for `still` reports.
+    /// Constant input from here on: the open workers at each report until nothing was done for `still` reports.
     fn settle(&mut self, still: usize) -> Vec<usize> {
-        let (mut sizes, mut quiet) = (vec![self.group.living()], 0);
+        let (mut sizes, mut quiet) = (vec![self.group.placeable_count()], 0);
         while quiet < still {
             quiet = if self.tick().is_empty() { quiet + 1 } else { 0 };
-            sizes.push(self.group.living());
+            sizes.push(self.group.placeable_count());
             assert!(sizes.len() < 1500, "never settles: {:?}", &sizes[1400..]);
         }
         sizes

@@ -14,4 +14,5 @@ mod oracle;
 mod order;
 mod placement;
 mod plan;
+mod snapshot;
 mod world;

@@ -314,6 +314,29 @@ proptest! {
     }
 
     #[test]
+    fn m4_a_window_gives_back_the_rows_that_it_took(
+        reports in prop::collection::vec((report().prop_map(|report| report.sanitised().0), any::<(u64, u64)>()), 0..12),
+        keep in 1usize..9,
+        seconds in any::<f64>(),
+    ) {
+        let seconds = if seconds.is_nan() { 0.0 } else { seconds };
+        let row = |(report, (at, requests)): &(Report, (u64, u64))| Row {
+            at: Duration::from_nanos(*at),
+            report: *report,
+            forward: Forwards { requests: *requests, errors: requests / 2, seconds },
+        };
+        let rows: Vec<Row> = reports.iter().map(row).collect();
+        let mut window = Window::new(keep, "a");
+        for row in &rows {
+            window.push(*row);
+        }
+        let kept = &rows[rows.len().saturating_sub(keep)..];
+        prop_assert_eq!(window.rows().collect::<Vec<_>>(), kept);
+        let last = &kept[kept.len().saturating_sub(3)..];
+        prop_assert_eq!(window.last(3).collect::<Vec<_>>(), last);
+    }
+
+    #[test]
     fn m4_no_total_ever_falls(steps in prop::collection::vec((0u64..3, 0u8..2, 0u64..100, any::<f64>()), 0..30)) {
         let mut sum = elastic_pool_engine::forward::ForwardSum::default();
         let mut before = sum.total();

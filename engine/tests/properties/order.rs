@@ -9,12 +9,12 @@ use crate::oracle::{Facts, Oracle};
 use crate::world::{NOW, any_workers, config, plan_at, policy_of_either_moves, spawns, worker};
 
 /// What happened to a group before it came to be what it is.
-fn history() -> impl Strategy<Value = Vec<(u64, u8, WorkerView)>> {
+pub(crate) fn history() -> impl Strategy<Value = Vec<(u64, u8, WorkerView)>> {
     prop::collection::vec((1u64..14, 0u8..4, worker(30)), 0..30)
 }
 
 /// The group of `workers`, put in that order between other events.
-fn lived_through(workers: &[WorkerView], events: Vec<(u64, u8, WorkerView)>) -> Group {
+pub(crate) fn lived_through(workers: &[WorkerView], events: Vec<(u64, u8, WorkerView)>) -> Group {
     let mut group = Group::default();
     let mut late = workers.iter();
     for (birth, kind, view) in events {

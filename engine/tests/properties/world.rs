@@ -52,8 +52,11 @@ fn with_cases(cases: u32) -> ProptestConfig {
 /// Thresholds and bounds that a PoolGroup may ask for.
 pub(crate) fn any_policy() -> impl Strategy<Value = Policy> {
     let margin = prop_oneof![Just(150u32), 100u32..=300, 100u32..=1000];
-    let bounds = (1usize..6, prop::option::of(0usize..40), 0usize..3);
-    (1u32..=100, 1u32..=100, margin, bounds, 1usize..10).prop_map(
+    // Round ones, so that loads stand exactly on them, and any.
+    let threshold = || prop_oneof![(1u32..=10).prop_map(|tens| tens * 10), 1u32..=100];
+    let above_min = prop_oneof![0usize..6, 0usize..40];
+    let bounds = (1usize..6, prop::option::of(above_min), 0usize..3);
+    (threshold(), threshold(), margin, bounds, 1usize..10).prop_map(
         |(one, other, margin, (min, above_min, max_surge), smoothing_rows)| {
             let admission = Share::from_percent(one.max(other));
             Policy {
@@ -83,7 +86,7 @@ pub(crate) fn policy_of_either_moves() -> impl Strategy<Value = Policy> {
     })
 }
 
-/// A load of 0 to 1: nothing, little, any, and some within the tolerance of a round figure.
+/// A load of 0 to 1: nothing, little, any, round, and some within the tolerance of a round figure.
 pub(crate) fn load() -> impl Strategy<Value = Share> {
     let near = (0u32..=100, -3i32..=3).prop_map(|(percent, off)| {
         let value = f64::from(percent) / 100.0 + f64::from(off) * 4e-10;
@@ -93,14 +96,27 @@ pub(crate) fn load() -> impl Strategy<Value = Share> {
         2 => Just(Share::ZERO),
         3 => (0u32..=20).prop_map(Share::from_percent),
         3 => (0u32..=100).prop_map(Share::from_percent),
+        3 => (0u32..=10).prop_map(|tens| Share::from_percent(tens * 10)),
         1 => near,
     ]
 }
 
-/// Loads and users of as many routable workers as `sizes` allows, every size as likely as another.
+/// Loads of one group: any, or only idle and full ones, where taking one away may leave nobody with room.
+fn load_of(extreme: bool) -> BoxedStrategy<Share> {
+    if extreme {
+        let full = (8u32..=10).prop_map(|tens| Share::from_percent(tens * 10));
+        let idle = (0u32..=5).prop_map(Share::from_percent);
+        prop_oneof![2 => Just(Share::ZERO), 1 => idle, 3 => full].boxed()
+    } else {
+        load().boxed()
+    }
+}
+
+/// Loads and users of as many routable workers as `sizes` allows, half of the groups small, of the others every size as likely as another.
 pub(crate) fn steady(sizes: std::ops::RangeInclusive<usize>) -> impl Strategy<Value = Vec<WorkerView>> {
-    sizes
-        .prop_flat_map(|size| prop::collection::vec((load(), 0usize..30), size))
+    let small = *sizes.start()..=*sizes.end().min(&(sizes.start() + 5));
+    (prop_oneof![small, sizes], any::<bool>())
+        .prop_flat_map(|(size, extreme)| prop::collection::vec((load_of(extreme), 0usize..30), size))
         .prop_map(|loads| {
             let view = |((occupancy, users), birth): ((Share, usize), u64)| WorkerView {
                 occupancy,
@@ -143,12 +159,16 @@ fn state() -> impl Strategy<Value = WorkerState> {
 
 /// Any worker in any state; how much of it is known depends on `doubt`.
 pub(crate) fn worker(doubt: u32) -> impl Strategy<Value = WorkerView> {
+    worker_of(doubt, false)
+}
+
+fn worker_of(doubt: u32, extreme: bool) -> impl Strategy<Value = WorkerView> {
     let doubtful = move || prop::bool::weighted(f64::from(doubt) / 100.0);
     let at = || prop::option::weighted(0.2, moment());
     let transit = prop_oneof![4 => Just(Share::ZERO), 1 => load()];
     (
         state(),
-        (load(), transit, 0usize..6),
+        (load_of(extreme), transit, 0usize..6),
         (doubtful(), doubtful()),
         (at(), at(), at()),
     )
@@ -172,8 +192,9 @@ pub(crate) fn worker(doubt: u32) -> impl Strategy<Value = WorkerView> {
 
 /// Up to `most` workers in any state, in order of birth; everything is known of half of the groups.
 pub(crate) fn any_workers(most: usize) -> impl Strategy<Value = Vec<WorkerView>> {
-    prop_oneof![Just(0), Just(0), Just(10), Just(40)]
-        .prop_flat_map(move |doubt| prop::collection::vec(worker(doubt), 0..=most))
+    let doubt = prop_oneof![Just(0), Just(0), Just(10), Just(40)];
+    (doubt, prop_oneof![Just(4.min(most)), Just(most)], any::<bool>())
+        .prop_flat_map(|(doubt, most, extreme)| prop::collection::vec(worker_of(doubt, extreme), 0..=most))
         .prop_map(|mut workers| {
             for (worker, birth) in workers.iter_mut().zip(1..) {
                 worker.birth = Birth(birth);

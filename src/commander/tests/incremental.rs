@@ -68,8 +68,8 @@ fn nth(world: &World, worker: usize) -> Option<Birth> {
     (!births.is_empty()).then(|| births[worker % births.len()])
 }
 
-fn take(world: &mut World, step: Step) {
-    match step {
+fn take(world: &mut World, step: &Step) {
+    match *step {
         Step::Report { worker, cpu } => {
             if let Some(birth) = nth(world, worker) {
                 let report = Report {
@@ -230,7 +230,7 @@ proptest! {
     fn what_is_told_event_by_event_is_what_would_be_told_anew(steps in prop::collection::vec(step(), 1..40)) {
         let mut world = World::serving();
         for step in steps {
-            take(&mut world, step);
+            take(&mut world, &step);
             check(&world);
         }
         world.pass(Duration::from_millis(1200));

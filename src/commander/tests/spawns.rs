@@ -44,7 +44,7 @@ fn pause(world: &mut World) -> u64 {
         }
         world.pass(Duration::from_millis(100));
     }
-    (world.now - since).as_secs()
+    world.now.saturating_sub(since).as_secs()
 }
 
 #[test]
