@@ -287,9 +287,11 @@ impl Table {
         let (resident, gone) =
             self.users
                 .change(user.as_str(), |users| match users.get_key_value(user.as_str()) {
-                    Some((known, ())) if !anyway && !ownership::is_news(Some(known.0.epoch()), Epoch(ownership.epoch)) => {
+                    Some((known, ()))
+                        if !anyway && !ownership::is_news(Some(known.0.epoch()), Epoch(ownership.epoch)) =>
+                    {
                         (None, Vec::new())
-                    },
+                    }
                     Some((known, ())) => (Some(Arc::clone(&known.0)), known.0.change_owner(ownership)),
                     None => {
                         let resident = Resident::new(user.clone(), ownership);

@@ -1,13 +1,13 @@
 //! Requests that wait: for a move, for a join, for a worker, for an answer to who owns their user.
 
 use crate::backend::{Backend, Recorded, text};
-use crate::commander::{Commander, delta, full, owned, welcome, worker};
+use crate::commander::{Commander, delta, full, group, owned, welcome, worker};
 use crate::stage::{
     Front, Keys, Stage, app, eventually, found, held, hold, login_answer, look_up, place, placed, route,
 };
 use elastic_pool::channel::proto::found::Verdict;
 use elastic_pool::channel::proto::gateway_command::Command;
-use elastic_pool::channel::proto::{Cancel, Hold, Placed};
+use elastic_pool::channel::proto::{Cancel, Hold, Placed, Table};
 use http::{Response, StatusCode};
 use http_body_util::BodyExt as _;
 use http_body_util::Full;

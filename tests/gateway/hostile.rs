@@ -1,5 +1,10 @@
 //! Clients that send what no browser does; what must become of it stands in `tests/corpus/hostile.txt`.
 
+#![expect(
+    clippy::float_cmp,
+    reason = "counters are whole numbers, which floats carry exactly"
+)]
+
 use std::time::Duration;
 
 use crate::commander::{Commander, full, welcome, worker};
@@ -147,7 +152,7 @@ async fn moved_meanwhile() -> (Commander, Front, RawBackend, RawBackend, RawClie
 
 #[tokio::test]
 async fn a_long_body_waits_for_the_fence_and_goes_whole_to_who_owns_the_user() {
-    let (commander, front, old, new, mut client, _) = moved_meanwhile().await;
+    let (commander, _front, old, new, mut client, _) = moved_meanwhile().await;
     let body = "x".repeat(1_000_000);
     let head = |length: usize| {
         format!(
