@@ -27,7 +27,7 @@ struct Cli {
 }
 
 #[derive(Subcommand)]
-#[allow(clippy::large_enum_variant, reason = "there is one, for as long as the process lives")]
+#[allow(clippy::large_enum_variant, reason = "there is one per process")]
 enum Command {
     /// Serves PoolGroups and Pools: commander and controller
     Operator(operator::OperatorArgs),
