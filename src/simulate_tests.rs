@@ -4,18 +4,7 @@ use rstest::rstest;
 
 use super::{Args, Output, run, within};
 
-const GROUP: &str = "
-apiVersion: elasticpool.dev/v1alpha1
-kind: PoolGroup
-metadata: {name: shop-blue}
-spec:
-  pool: shop
-  template:
-    spec:
-      containers:
-      - name: app
-        ports: [{containerPort: 8080}]
-";
+const GROUP: &str = include_str!("../tests/traces/group.yaml");
 const TRACE: &str = "time,logins,mean_stay_seconds,cost_percent
 08:00,40,900,2
 08:30,300,900,2
@@ -130,7 +119,7 @@ fn a_group_out_of_bounds_is_refused_by_field() {
 
 #[test]
 fn one_of_several_groups_is_chosen_by_name() {
-    let two = format!("{GROUP}---{}", GROUP.replace("shop-blue", "shop-green"));
+    let two = format!("{GROUP}---\n{}", GROUP.replace("shop-blue", "shop-green"));
     let choose = |name: Option<&str>| {
         answer(TRACE.as_bytes(), &two, |args| args.name = name.map(str::to_owned)).map(|_| ())
     };

@@ -28,16 +28,7 @@ pub fn chart(outcome: &Outcome) -> String {
         .max(highest(&minutes.autoscaler_workers))
         .max(highest(&optimum));
     let mut out = String::new();
-    let (day, assumed) = (&outcome.day, &outcome.assumed);
-    put!(
-        out,
-        "{} users in {} h; seed {}, a worker comes after {} s, the autoscaler aims at {} %\n",
-        day.users,
-        number(day.hours),
-        assumed.seed,
-        number(assumed.spawn_seconds),
-        number(assumed.autoscaler_target_percent)
-    );
+    assumed(&mut out, outcome);
     line(&mut out, "users", &minutes.users, "at most");
     out.push('\n');
     let legend = "█ the fewest that would do, ▒ more than that, ! missing";
@@ -70,6 +61,26 @@ pub fn chart(outcome: &Outcome) -> String {
     out.push('\n');
     table(&mut out, outcome);
     out
+}
+
+/// What the day and the group are, and what else was assumed.
+fn assumed(out: &mut String, outcome: &Outcome) {
+    let (day, assumed) = (&outcome.day, &outcome.assumed);
+    let max = assumed
+        .max
+        .map_or_else(|| "no max".to_owned(), |max| format!("max {max}"));
+    put!(
+        out,
+        "{} users in {} h; reception {} %, admission {} %, min {}, {max};\nseed {}, a worker comes after {} s, the autoscaler aims at {} %\n",
+        day.users,
+        number(day.hours),
+        number(assumed.reception_percent),
+        number(assumed.admission_percent),
+        assumed.min,
+        assumed.seed,
+        number(assumed.spawn_seconds),
+        number(assumed.autoscaler_target_percent)
+    );
 }
 
 /// The highest of each column's minutes.
@@ -146,14 +157,14 @@ fn table(out: &mut String, outcome: &Outcome) {
     let (pool, rival, least) = (&outcome.pool, &outcome.autoscaler, &outcome.optimum);
     put!(
         out,
-        "{:<46}{:>14}{:>14}{:>14}",
+        "{:<44}{:>17}{:>17}{:>17}",
         "",
         "elastic pool",
         "autoscaler",
         "optimum"
     );
     let mut row = |name: &str, of: &dyn Fn(&Figures) -> String, best: &str| {
-        let text = format!("{name:<46}{:>14}{:>14}{best:>14}", of(pool), of(rival));
+        let text = format!("{name:<44}{:>17}{:>17}{best:>17}", of(pool), of(rival));
         put!(out, "{}", text.trim_end());
     };
     row(
@@ -176,6 +187,10 @@ fn table(out: &mut String, outcome: &Outcome) {
         &|f| decimals(f.mean_occupancy, 2),
         &decimals(least.mean_occupancy, 2),
     );
+    if least.short_minutes > 0 {
+        let text = least.short_minutes.to_string();
+        row("minutes for which max is too few", &|_| String::new(), &text);
+    }
     row("logins", &|f| f.logins.to_string(), "");
     let above = format!("  placed above {} %", number(outcome.assumed.admission_percent));
     let placed = |f: &Figures| {
@@ -186,10 +201,16 @@ fn table(out: &mut String, outcome: &Outcome) {
         )
     };
     row(&above, &placed, "");
+    user_table(out, outcome);
+}
+
+/// What the users had of it.
+fn user_table(out: &mut String, outcome: &Outcome) {
+    let (pool, rival) = (&outcome.pool, &outcome.autoscaler);
     let hours = format!("user-hours of {} ...", number(outcome.day.user_hours.round()));
     put!(out, "{hours}");
     let mut row = |name: &str, of: &dyn Fn(&Figures) -> String| {
-        put!(out, "{name:<46}{:>14}{:>14}", of(pool), of(rival));
+        put!(out, "{name:<44}{:>17}{:>17}", of(pool), of(rival));
     };
     let above = format!(
         "  on workers above {} %",
