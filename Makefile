@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build check test test-long mutants fuzz generate demo demo-down local bench bench-gateway conformance model deny image clean
+.PHONY: help build check test test-long mutants fuzz model generate demo demo-down local bench bench-gateway conformance deny image clean
 # Nothing here is built twice at the same time: cargo has its own parallelism.
 .NOTPARALLEL:
 

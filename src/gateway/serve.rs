@@ -202,7 +202,7 @@ impl Journey {
     /// True when the request waited: the table has changed meanwhile.
     async fn take_turn(&mut self, who: &Who) -> Result<bool, Outcome> {
         match who.user() {
-            Some(user) => self.wait_in_turn(&user.clone()).await,
+            Some(user) => self.wait_in_turn(user).await,
             None => Ok(false),
         }
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::{
 
 use arc_swap::ArcSwap;
 use elastic_pool_engine::ids::{Birth, ClientId, Epoch, UserId};
-use elastic_pool_engine::ownership;
+use elastic_pool_engine::ownership::is_news;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -288,7 +288,7 @@ impl Table {
             self.users
                 .change(user.as_str(), |users| match users.get_key_value(user.as_str()) {
                     Some((known, ()))
-                        if !anyway && !ownership::is_news(Some(known.0.epoch()), Epoch(ownership.epoch)) =>
+                        if !anyway && !is_news(Some(known.0.epoch()), Epoch(ownership.epoch)) =>
                     {
                         (None, Vec::new())
                     }
