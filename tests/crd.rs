@@ -269,7 +269,7 @@ fn what_kubectl_refuses_a_local_run_refuses_too_by_the_same_field() {
 #[derive(Parser)]
 enum Started {
     Agent(AgentArgs),
-    Gateway(GatewayArgs),
+    Gateway(Box<GatewayArgs>),
 }
 
 /// Reads a container's arguments as the program would in its pod.
