@@ -34,7 +34,7 @@ enum Command {
     /// The sidecar of a worker, in its request path
     Agent(agent::AgentArgs),
     /// The sticky front of a pool
-    Gateway(Box<gateway::GatewayArgs>),
+    Gateway(gateway::GatewayArgs),
     /// The reference app: a small stateful web app that knows the worker contract
     Worker(WorkerArgs),
     /// Runs a manifest with processes on loopback instead of pods
@@ -56,7 +56,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Crd => print!("{}", api::crds_yaml()),
         Command::Operator(args) => many()?.block_on(async { operator::run(args, stopped()?).await })?,
         Command::Agent(args) => single()?.block_on(async { agent::run(args, stopped()?).await })?,
-        Command::Gateway(args) => single()?.block_on(async { gateway::run(*args, stopped()?).await })?,
+        Command::Gateway(args) => single()?.block_on(async { gateway::run(args, stopped()?).await })?,
         Command::Worker(args) => many()?.block_on(worker::run(args))?,
         Command::Local(args) => {
             many()?.block_on(async { local::run(args, CancellationToken::new()).await })?;
