@@ -1,4 +1,4 @@
-//! Cases on which a property once failed.
+//! Cases on which a property once failed, and one that no property saw.
 
 use elastic_pool_engine::capacity::SpawnHistory;
 use elastic_pool_engine::{Action, Birth, Group, Policy, Share, WorkerState, WorkerView};
@@ -24,4 +24,10 @@ fn a_surge_on_top_of_the_largest_max_does_not_overflow() {
 fn the_largest_percentage_saturates() {
     let largest = Share::from_percent(u32::MAX);
     assert_eq!(largest, largest + Share::ONE);
+}
+
+#[test]
+fn a_product_is_rounded_to_the_nearest_unit() {
+    let half_of = |units| Share::from_picos(units).times(Share::from_percent(50));
+    assert_eq!([5, -5, 4].map(half_of), [3, -3, 2].map(Share::from_picos));
 }

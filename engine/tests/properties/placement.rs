@@ -24,6 +24,8 @@ proptest! {
         let group: Group = workers.iter().cloned().collect();
         let oracle = Oracle { workers: &workers, policy: &policy, spawns: SpawnHistory::default(), now: NOW };
         let found = place(&group, &policy, at).ok();
+        let closed = at.and_then(|birth| group.get(birth)).is_some_and(|source| !source.is_placeable());
+        prop_assert!(found.as_ref().is_none_or(|found| (found.because.code == "source_closed") == closed));
         let found = found.map(|found| (found.verdict == Verdict::Keep, found.worker, found.warning));
         prop_assert_eq!(found, oracle.place(at));
     }
