@@ -8,6 +8,7 @@ pub mod commander;
 pub mod controller;
 pub mod credentials;
 pub mod decide;
+pub mod decisions;
 mod exchange;
 pub mod gateway;
 pub mod load;

@@ -30,7 +30,7 @@ struct Cli {
 #[allow(clippy::large_enum_variant, reason = "there is one per process")]
 enum Command {
     /// Serves PoolGroups and Pools: commander and controller
-    Operator(operator::OperatorArgs),
+    Operator(Box<operator::OperatorArgs>),
     /// The sidecar of a worker, in its request path
     Agent(agent::AgentArgs),
     /// The sticky front of a pool
@@ -54,7 +54,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Decide(args) => return Ok(decide::main(&args)),
         Command::Simulate(args) => return Ok(simulate::main(&args)),
         Command::Crd => print!("{}", api::crds_yaml()),
-        Command::Operator(args) => many()?.block_on(async { operator::run(args, stopped()?).await })?,
+        Command::Operator(args) => many()?.block_on(async { operator::run(*args, stopped()?).await })?,
         Command::Agent(args) => single()?.block_on(async { agent::run(args, stopped()?).await })?,
         Command::Gateway(args) => single()?.block_on(async { gateway::run(args, stopped()?).await })?,
         Command::Worker(args) => many()?.block_on(worker::run(args))?,

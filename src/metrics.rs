@@ -36,6 +36,7 @@ pub struct Metrics {
     rejected: IntCounterVec,
     refused: IntCounterVec,
     lost: IntCounterVec,
+    unsaved: IntCounterVec,
     held: IntGaugeVec,
     connections: IntGaugeVec,
     leader: IntGauge,
@@ -265,6 +266,12 @@ impl Metrics {
                 "Peers that were not let onto the channel",
                 &["reason"],
             )?,
+            unsaved: counters(
+                &r,
+                "decisions_unsaved_total",
+                "Decisions that were not saved although they should have been",
+                &["reason"],
+            )?,
             lost: counters(
                 &r,
                 "users_lost_total",
@@ -415,6 +422,11 @@ impl Metrics {
     /// Counts a peer that was refused.
     pub fn peer_refused(&self, reason: &str) {
         self.refused.with_label_values(&[reason]).inc();
+    }
+
+    /// Counts a decision that was not saved: `queue_full` or `write`.
+    pub fn decision_unsaved(&self, reason: &str) {
+        self.unsaved.with_label_values(&[reason]).inc();
     }
 
     /// Counts lost users.

@@ -3,6 +3,7 @@
 //! A process leads once: when its leadership or term ends it exits, and the kubelet starts another.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
@@ -17,13 +18,14 @@ use tokio_util::sync::CancellationToken;
 use crate::channel::server::{AuthError, Authenticator, ChannelEvent, PeerIdentity, Server};
 use crate::channel::{LeaderState, gateway_account};
 use crate::clock::Clock;
-use crate::commander::{self, CommanderHandle};
+use crate::commander::{self, CommanderHandle, DecisionSink};
 use crate::controller::auth::TokenReviewer;
 use crate::controller::build::OperatorEnv;
 use crate::controller::leader::{Elector, LeaderConfig, Leadership};
 use crate::controller::roster::{Role, Roster};
 use crate::controller::{self, ControllerConfig, Heartbeat};
 use crate::credentials::{hex_encode, random_bytes};
+use crate::decisions;
 use crate::metrics::Metrics;
 use crate::monitor::{self, Monitor};
 use crate::vehicle::Orders;
@@ -60,6 +62,9 @@ pub struct OperatorArgs {
     /// Port of the monitor, on loopback.
     #[arg(long, env = "ELASTIC_POOL_MONITOR_PORT", default_value_t = 7070)]
     monitor_port: u16,
+    /// Folder in which every decision is saved as JSON lines, a file for each group, at most 80 MiB of them.
+    #[arg(long, env = "ELASTIC_POOL_SAVE_DECISIONS")]
+    save_decisions: Option<PathBuf>,
     /// Image of agents and gateways: the operator's own.
     #[arg(long, env = "ELASTIC_POOL_IMAGE")]
     image: String,
@@ -138,7 +143,12 @@ pub async fn run(args: OperatorArgs, stop: CancellationToken) -> anyhow::Result<
         roster,
         heartbeat: Heartbeat::new(clock),
     };
+    let sink = match args.save_decisions.clone() {
+        Some(folder) => Some(decisions::save_in(folder, Arc::clone(&metrics)).context("save decisions")?),
+        None => None,
+    };
     let lead = Lead {
+        sink,
         client,
         controller,
         metrics,
@@ -181,6 +191,8 @@ impl Authenticator for KnownPods {
 
 /// What a leader needs.
 struct Lead {
+    /// Where decisions are saved, if anywhere.
+    sink: Option<DecisionSink>,
     client: Client,
     controller: ControllerConfig,
     metrics: Arc<Metrics>,
@@ -209,6 +221,7 @@ impl Lead {
             self.channel_events,
             fact_events,
             orders,
+            self.sink,
             Arc::clone(&self.metrics),
             stop.clone(),
         );

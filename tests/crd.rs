@@ -268,8 +268,8 @@ fn what_kubectl_refuses_a_local_run_refuses_too_by_the_same_field() {
 /// The two subcommands that the operator starts in pods.
 #[derive(Parser)]
 enum Started {
-    Agent(AgentArgs),
-    Gateway(GatewayArgs),
+    Agent(Box<AgentArgs>),
+    Gateway(Box<GatewayArgs>),
 }
 
 /// Reads a container's arguments as the program would in its pod.

@@ -6,6 +6,8 @@
 mod browser;
 #[path = "local/deaths.rs"]
 mod deaths;
+#[path = "local/decisions.rs"]
+mod decisions;
 #[path = "local/elasticity.rs"]
 mod elasticity;
 #[path = "local/gateways.rs"]

@@ -28,6 +28,7 @@ use tonic::Request;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::figure;
+use crate::handling;
 use crate::stats::percentile;
 
 /// The group's size in the end; every worker but the first is a decision.
@@ -88,7 +89,7 @@ pub(crate) async fn measure() -> anyhow::Result<()> {
         "decision: {} decisions in a group of 1 to {WORKERS} workers, longest {longest:.2} ms",
         times.len()
     );
-    Ok(())
+    handling::measure()
 }
 
 impl World {
@@ -102,7 +103,15 @@ impl World {
         let (facts, fact_events) = mpsc::channel(1024);
         let (orders, wanted) = watch::channel(Arc::default());
         let metrics = Arc::new(Metrics::new()?);
-        commander::start(term, channel_events, fact_events, orders, metrics, stop.clone());
+        commander::start(
+            term,
+            channel_events,
+            fact_events,
+            orders,
+            None,
+            metrics,
+            stop.clone(),
+        );
         let spec = spec()?;
         let keys = PoolKeys {
             pool: Key::random()?,
@@ -160,22 +169,7 @@ impl World {
     /// Makes a worker: its pod, then its agent's Hello; returns once it was welcomed.
     async fn make(&mut self, birth: Birth) -> anyhow::Result<mpsc::Sender<AgentMessage>> {
         let uid = format!("uid-{birth}");
-        let fact = WorkerFact {
-            birth,
-            group: self.group.clone(),
-            name: uid.clone(),
-            pod_uid: uid.clone(),
-            ready: true,
-            address: "127.0.0.1:1".to_owned(),
-            peer: "127.0.0.1:1".to_owned(),
-            terminating: false,
-            finished: false,
-            app_container_id: String::new(),
-            app_restarts: 0,
-            failure: None,
-            template_hash: String::new(),
-            must_go: false,
-        };
+        let fact = fact(&self.group, birth);
         self.facts.send(Fact::Worker(Box::new(fact))).await?;
         let (agent, messages) = mpsc::channel(16);
         let hello = AgentHello {
@@ -202,7 +196,28 @@ impl World {
     }
 }
 
-fn spec() -> anyhow::Result<GroupSpec> {
+/// A pod that is ready.
+pub(crate) fn fact(group: &ObjectKey, birth: Birth) -> WorkerFact {
+    let uid = format!("uid-{birth}");
+    WorkerFact {
+        birth,
+        group: group.clone(),
+        name: uid.clone(),
+        pod_uid: uid,
+        ready: true,
+        address: "127.0.0.1:1".to_owned(),
+        peer: "127.0.0.1:1".to_owned(),
+        terminating: false,
+        finished: false,
+        app_container_id: String::new(),
+        app_restarts: 0,
+        failure: None,
+        template_hash: String::new(),
+        must_go: false,
+    }
+}
+
+pub(crate) fn spec() -> anyhow::Result<GroupSpec> {
     let manifests = elastic_pool::api::manifest::read(MANIFEST)?;
     let group = manifests.groups.first().context("no group")?;
     Ok(elastic_pool::api::resolve::group_spec(group, true)?)

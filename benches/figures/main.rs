@@ -5,6 +5,7 @@
 
 mod browser;
 mod decision;
+mod handling;
 mod memory;
 mod moves;
 mod process;

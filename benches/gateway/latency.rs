@@ -102,7 +102,7 @@ fn pace(lines: &[Line], desk: &Mutex<Desk>, clock: Clock, rate: f64) -> anyhow::
         due += Duration::from_secs_f64(-uniform.ln() / rate);
         let now = clock.now();
         if due > now {
-            std::thread::sleep(due - now);
+            std::thread::sleep(due.saturating_sub(now));
         }
         let free = {
             let mut desk = desk.lock();

@@ -22,3 +22,7 @@ pub const ABOVE_MAX: &str = "AboveMax";
 pub const POOL_CLASS_MISMATCH: &str = "PoolClassMismatch";
 /// A name of ours is taken by an object that is not ours; it is left alone.
 pub const NAME_CONFLICT: &str = "NameConflict";
+/// What spec.mode Recommend keeps the group from doing.
+pub const RECOMMENDATION: &str = "Recommendation";
+/// The operator may not read nodes, so that a cordon drains nobody early (D2).
+pub const NODES_UNREADABLE: &str = "NodesUnreadable";

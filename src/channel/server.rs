@@ -219,19 +219,38 @@ impl Server {
         ConnectionId(self.next_connection.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Feeds a stream's messages to the commander until either side ends.
-    fn pump<M: Send + 'static>(
+    /// The start of a stream: who speaks is checked, its Hello is told, and its messages follow.
+    async fn open<P: Peer>(
         &self,
-        connection: ConnectionId,
-        mut messages: Streaming<M>,
-        wrap: fn(ConnectionId, Box<M>) -> ChannelEvent,
-    ) where
-        Streaming<M>: Stream<Item = Result<M, Status>> + Unpin,
-    {
+        request: Request<Streaming<P>>,
+    ) -> Result<Response<Commands<P::Command>>, Status> {
+        if let Some(other) = self.elsewhere() {
+            return Ok(once(P::not_leader(other)));
+        }
+        let identity = self.identify(&request).await?;
+        let mut messages = request.into_inner();
+        let Some(hello) = first(&mut messages).await?.hello() else {
+            return Err(Status::invalid_argument("the first message is not Hello"));
+        };
+        let said = P::introduction(&hello);
+        self.check_hello(&identity, said.protocol, said.pod_uid)?;
+        self.check_term(said.term_seen)?;
+        let connection = self.connection();
+        let (sender, response) = commands();
+        self.events
+            .send(P::up(connection, identity, hello, sender))
+            .await
+            .map_err(|_| Status::unavailable("stopping"))?;
+        self.pump(connection, messages);
+        Ok(response)
+    }
+
+    /// Feeds a stream's messages to the commander until either side ends.
+    fn pump<P: Peer>(&self, connection: ConnectionId, mut messages: Streaming<P>) {
         let events = self.events.clone();
         tokio::spawn(async move {
             while let Some(Ok(message)) = messages.next().await {
-                if events.send(wrap(connection, Box::new(message))).await.is_err() {
+                if events.send(P::said(connection, message)).await.is_err() {
                     return;
                 }
             }
@@ -240,11 +259,121 @@ impl Server {
     }
 }
 
+/// What of a Hello is checked before anything is told.
+struct Introduction<'a> {
+    protocol: u32,
+    pod_uid: &'a str,
+    term_seen: u64,
+}
+
+/// The messages of one kind of peer: all in which the streams of agents and gateways differ.
+trait Peer: Sized + Send + 'static {
+    type Hello: Send;
+    type Command: Send + 'static;
+
+    fn hello(self) -> Option<Self::Hello>;
+    fn introduction(hello: &Self::Hello) -> Introduction<'_>;
+    fn not_leader(leader: NotLeader) -> Self::Command;
+    fn up(
+        connection: ConnectionId,
+        identity: PeerIdentity,
+        hello: Self::Hello,
+        commands: mpsc::Sender<Self::Command>,
+    ) -> ChannelEvent;
+    fn said(connection: ConnectionId, message: Self) -> ChannelEvent;
+}
+
+impl Peer for AgentMessage {
+    type Hello = AgentHello;
+    type Command = AgentCommand;
+
+    fn hello(self) -> Option<AgentHello> {
+        match self.message {
+            Some(agent_message::Message::Hello(hello)) => Some(hello),
+            _ => None,
+        }
+    }
+
+    fn introduction(hello: &AgentHello) -> Introduction<'_> {
+        Introduction {
+            protocol: hello.protocol,
+            pod_uid: &hello.pod_uid,
+            term_seen: hello.term_seen,
+        }
+    }
+
+    fn not_leader(leader: NotLeader) -> AgentCommand {
+        AgentCommand {
+            id: 0,
+            command: Some(agent_command::Command::NotLeader(leader)),
+        }
+    }
+
+    fn up(
+        connection: ConnectionId,
+        identity: PeerIdentity,
+        hello: AgentHello,
+        commands: mpsc::Sender<AgentCommand>,
+    ) -> ChannelEvent {
+        ChannelEvent::AgentUp {
+            connection,
+            identity,
+            hello: Box::new(hello),
+            commands,
+        }
+    }
+
+    fn said(connection: ConnectionId, message: Self) -> ChannelEvent {
+        ChannelEvent::Agent(connection, Box::new(message))
+    }
+}
+
+impl Peer for GatewayMessage {
+    type Hello = GatewayHello;
+    type Command = GatewayCommand;
+
+    fn hello(self) -> Option<GatewayHello> {
+        match self.message {
+            Some(gateway_message::Message::Hello(hello)) => Some(hello),
+            _ => None,
+        }
+    }
+
+    fn introduction(hello: &GatewayHello) -> Introduction<'_> {
+        Introduction {
+            protocol: hello.protocol,
+            pod_uid: &hello.pod_uid,
+            term_seen: hello.term_seen,
+        }
+    }
+
+    fn not_leader(leader: NotLeader) -> GatewayCommand {
+        GatewayCommand {
+            command: Some(gateway_command::Command::NotLeader(leader)),
+        }
+    }
+
+    fn up(
+        connection: ConnectionId,
+        identity: PeerIdentity,
+        hello: GatewayHello,
+        commands: mpsc::Sender<GatewayCommand>,
+    ) -> ChannelEvent {
+        ChannelEvent::GatewayUp {
+            connection,
+            identity,
+            hello: Box::new(hello),
+            commands,
+        }
+    }
+
+    fn said(connection: ConnectionId, message: Self) -> ChannelEvent {
+        ChannelEvent::Gateway(connection, Box::new(message))
+    }
+}
+
 /// The first message of a stream, within its time.
-async fn first<M>(messages: &mut Streaming<M>) -> Result<M, Status>
-where
-    Streaming<M>: Stream<Item = Result<M, Status>> + Unpin,
-{
+async fn first<P>(messages: &mut Streaming<P>) -> Result<P, Status> {
     match tokio::time::timeout(HELLO_LIMIT, messages.next()).await {
         Ok(Some(message)) => message,
         Ok(None) => Err(Status::invalid_argument("the stream ended before Hello")),
@@ -285,64 +414,13 @@ impl Channel for Server {
         &self,
         request: Request<Streaming<AgentMessage>>,
     ) -> Result<Response<Self::AgentStream>, Status> {
-        if let Some(other) = self.elsewhere() {
-            return Ok(once(AgentCommand {
-                id: 0,
-                command: Some(agent_command::Command::NotLeader(other)),
-            }));
-        }
-        let identity = self.identify(&request).await?;
-        let mut messages = request.into_inner();
-        let Some(agent_message::Message::Hello(hello)) = first(&mut messages).await?.message else {
-            return Err(Status::invalid_argument("the first message is not Hello"));
-        };
-        self.check_hello(&identity, hello.protocol, &hello.pod_uid)?;
-        self.check_term(hello.term_seen)?;
-        let connection = self.connection();
-        let (sender, response) = commands();
-        let up = ChannelEvent::AgentUp {
-            connection,
-            identity,
-            hello: Box::new(hello),
-            commands: sender,
-        };
-        self.events
-            .send(up)
-            .await
-            .map_err(|_| Status::unavailable("stopping"))?;
-        self.pump(connection, messages, ChannelEvent::Agent);
-        Ok(response)
+        self.open(request).await
     }
 
     async fn gateway(
         &self,
         request: Request<Streaming<GatewayMessage>>,
     ) -> Result<Response<Self::GatewayStream>, Status> {
-        if let Some(other) = self.elsewhere() {
-            return Ok(once(GatewayCommand {
-                command: Some(gateway_command::Command::NotLeader(other)),
-            }));
-        }
-        let identity = self.identify(&request).await?;
-        let mut messages = request.into_inner();
-        let Some(gateway_message::Message::Hello(hello)) = first(&mut messages).await?.message else {
-            return Err(Status::invalid_argument("the first message is not Hello"));
-        };
-        self.check_hello(&identity, hello.protocol, &hello.pod_uid)?;
-        self.check_term(hello.term_seen)?;
-        let connection = self.connection();
-        let (sender, response) = commands();
-        let up = ChannelEvent::GatewayUp {
-            connection,
-            identity,
-            hello: Box::new(hello),
-            commands: sender,
-        };
-        self.events
-            .send(up)
-            .await
-            .map_err(|_| Status::unavailable("stopping"))?;
-        self.pump(connection, messages, ChannelEvent::Gateway);
-        Ok(response)
+        self.open(request).await
     }
 }

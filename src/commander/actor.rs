@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use elastic_pool_engine::ids::Term;
+use elastic_pool_engine::snapshot::Saved;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::view::MonitorState;
-use super::{Commander, Event};
+use super::{Commander, DecisionSink, Event, UnknownGroup};
 use crate::channel::server::ChannelEvent;
 use crate::clock::Clock;
 use crate::metrics::Metrics;
@@ -22,39 +23,74 @@ const QUESTIONS: usize = 64;
 /// Asks the commander from outside.
 #[derive(Debug, Clone)]
 pub struct CommanderHandle {
-    questions: mpsc::Sender<oneshot::Sender<MonitorState>>,
+    questions: mpsc::Sender<Question>,
+}
+
+/// What is asked from outside, with where the answer goes.
+#[derive(Debug)]
+enum Question {
+    State(oneshot::Sender<MonitorState>),
+    Snapshot(String, oneshot::Sender<Result<Saved, UnknownGroup>>),
+    Decisions(String, oneshot::Sender<Result<Vec<Arc<Saved>>, UnknownGroup>>),
 }
 
 impl CommanderHandle {
     /// The monitor's state; `None` when the commander has stopped.
     pub async fn state(&self) -> Option<MonitorState> {
-        let (answer, state) = oneshot::channel();
-        self.questions.send(answer).await.ok()?;
-        state.await.ok()
+        self.ask(Question::State).await
+    }
+
+    /// The group as it is now ([`Commander::snapshot`]); `None` when the commander has stopped.
+    pub async fn snapshot(&self, group: &str) -> Option<Result<Saved, UnknownGroup>> {
+        self.ask(|answer| Question::Snapshot(group.to_owned(), answer))
+            .await
+    }
+
+    /// Its last decisions ([`Commander::decisions`]); `None` when the commander has stopped.
+    pub async fn decisions(&self, group: &str) -> Option<Result<Vec<Arc<Saved>>, UnknownGroup>> {
+        self.ask(|answer| Question::Decisions(group.to_owned(), answer))
+            .await
+    }
+
+    async fn ask<A>(&self, question: impl FnOnce(oneshot::Sender<A>) -> Question) -> Option<A> {
+        let (answer, answered) = oneshot::channel();
+        self.questions.send(question(answer)).await.ok()?;
+        answered.await.ok()
     }
 }
 
-/// Starts the commander of `term`; it runs until `stop` is cancelled or both of its sources have ended.
+/// Nobody is there any more where an answer cannot go.
+fn answer(commander: &mut Commander, question: Question) {
+    match question {
+        Question::State(to) => drop(to.send(commander.monitor())),
+        Question::Snapshot(group, to) => drop(to.send(commander.snapshot(&group))),
+        Question::Decisions(group, to) => drop(to.send(commander.decisions(&group))),
+    }
+}
+
+/// Starts the commander of `term`; it runs until `stop` is cancelled or both of its sources have ended. Its decisions
+/// go to `sink`, if there is one.
 pub fn start(
     term: Term,
     mut channel: mpsc::Receiver<ChannelEvent>,
     mut facts: mpsc::Receiver<Fact>,
     orders: watch::Sender<Arc<Orders>>,
+    sink: Option<DecisionSink>,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 ) -> CommanderHandle {
-    let (questions, mut asked) = mpsc::channel::<oneshot::Sender<MonitorState>>(QUESTIONS);
+    let (questions, mut asked) = mpsc::channel(QUESTIONS);
     tokio::spawn(async move {
         let clock = Clock::start();
-        let mut commander = Commander::new(term, Arc::clone(&metrics), clock.now());
+        let mut commander = Commander::new(term, Arc::clone(&metrics), clock.now()).saving(sink);
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         loop {
             let event = tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
-                Some(answer) = asked.recv() => {
-                    let _ = answer.send(commander.monitor());
+                Some(question) = asked.recv() => {
+                    answer(&mut commander, question);
                     continue;
                 }
                 Some(fact) = facts.recv() => Event::Fact(fact),
@@ -65,13 +101,7 @@ pub fn start(
             let is_report = is_report(&event);
             commander.handle(event, arrived);
             if let Some(wanted) = commander.take_orders() {
-                orders.send_if_modified(|present| {
-                    let changed = **present != wanted;
-                    if changed {
-                        *present = Arc::new(wanted);
-                    }
-                    changed
-                });
+                orders.send_replace(wanted);
             }
             if is_report {
                 metrics.decided(clock.now().saturating_sub(arrived).as_secs_f64());

@@ -1,10 +1,10 @@
 //! Reports into windows, windows into what the engine sees of a worker (M, E); it decides nothing.
 
-use elastic_pool_engine::WorkerState;
 use elastic_pool_engine::ids::Birth;
 use elastic_pool_engine::occupancy::{self, Reading};
 use elastic_pool_engine::report::Report;
 use elastic_pool_engine::window::Row;
+use elastic_pool_engine::{WorkerState, WorkerView};
 
 use super::Commander;
 use crate::channel::proto;
@@ -35,7 +35,10 @@ impl Commander {
         }
         self.metrics.report_accepted();
         worker.heard = now;
-        worker.rejected = rejected;
+        if worker.rejected != rejected {
+            worker.rejected = rejected;
+            self.outlet.mark(&worker.group);
+        }
         worker.rows += 1;
         worker.open_requests = message.open_requests;
         worker.unconfirmed = message.unconfirmed;
@@ -50,21 +53,6 @@ impl Commander {
             self.told_to_stop(birth);
         }
         self.refresh(birth);
-    }
-
-    /// Applies changed limits and thresholds to the rows that are there (E1, E2): they do not wait for the next report.
-    pub(super) fn read_again(&mut self, key: &ObjectKey) {
-        let Some(group) = self.groups.get(key) else {
-            return;
-        };
-        let (rows, limits) = (group.policy.smoothing_rows, group.policy.limits);
-        let births: Vec<Birth> = group.engine.workers().map(|view| view.birth).collect();
-        for birth in births {
-            if let Some(worker) = self.workers.get_mut(&birth) {
-                worker.reading = Reading::of(&worker.window, rows, &limits);
-            }
-            self.refresh(birth);
-        }
     }
 
     /// Writes what is known of a worker into its group's index.
@@ -90,22 +78,37 @@ impl Commander {
         let last = worker.window.last_at();
         let stale_from = occupancy::stale_from(last, group.policy.interval);
         let silent = stale_from.is_some_and(|at| at <= self.now);
+        // Start-up load is a newborn's: one that an earlier leader knew counts with what it measures (G1, E5).
+        let born_here = worker.birth.term() == self.term;
         let room_until = worker
             .routable_since
             .map(|since| since + group.policy.smoothing_window())
-            .filter(|_| worker.rows < rows);
-        let warm = worker.birth.term() == self.term || worker.rows >= rows;
+            .filter(|_| born_here && worker.rows < rows);
+        let warm = born_here || worker.rows >= rows;
+        // One that an earlier leader knew and this one has not heard yet has reported before (E5).
+        let unheard = !born_here && !worker.announced;
+        let stale = silent || unheard || worker.reading.is_unmeasured(users > 0);
+        let name = worker.name();
+        let seen = |view: &WorkerView| view.stale == stale && *view.name == *name;
+        if !group.engine.get(birth).is_some_and(seen) {
+            self.outlet.mark(&worker.group);
+        }
         group.engine.update(birth, |view| {
-            view.name = worker.name().into();
+            if *view.name != *name {
+                view.name = name.as_str().into();
+            }
             view.occupancy = worker.reading.occupancy;
-            view.stale = silent || worker.reading.is_unmeasured(users > 0);
+            view.stale = stale;
             view.stale_from = stale_from;
             view.warm = warm;
             view.room_until = room_until;
             view.users = users;
             view.transit = worker.transit_left(rows);
         });
-        self.dirty_groups.insert(worker.group.clone());
+        let key = &worker.group;
+        if !self.dirty_groups.contains(key) {
+            self.dirty_groups.insert(key.clone());
+        }
     }
 
     /// E5: silence is seen without a report.
@@ -114,7 +117,22 @@ impl Commander {
         for (key, group) in &mut self.groups {
             if !group.engine.expire(now).is_empty() {
                 self.dirty_groups.insert(key.clone());
+                self.outlet.mark(key);
             }
+        }
+    }
+
+    /// Reads every window of a group anew: what is full, or how many rows count, has changed (E1, E2).
+    pub(super) fn reread(&mut self, key: &ObjectKey) {
+        let Some(group) = self.groups.get(key) else { return };
+        let (rows, limits) = (group.policy.smoothing_rows, group.policy.limits);
+        let births: Vec<Birth> = group.engine.workers().map(|view| view.birth).collect();
+        for birth in births {
+            if let Some(worker) = self.workers.get_mut(&birth) {
+                worker.reading = Reading::of(&worker.window, rows, &limits);
+                worker.transit.retain(|moved| moved.rows < rows);
+            }
+            self.refresh(birth);
         }
     }
 

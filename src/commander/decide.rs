@@ -2,13 +2,14 @@
 
 use elastic_pool_engine::group::{Drain, DrainKind, DrainProgress, SpawnFault};
 use elastic_pool_engine::ids::Birth;
-use elastic_pool_engine::plan::{Action, Decision, Plan, Snapshot};
+use elastic_pool_engine::plan::{Action, Decision, Plan};
 use elastic_pool_engine::{Because, WorkerState, WorkerView, plan};
 
 use super::Commander;
+use super::group::Advice;
 use super::worker::Worker;
 use crate::channel::proto::{Admission, agent_command};
-use crate::vehicle::{Mode, ObjectKey, SpawnFailure};
+use crate::vehicle::{ObjectKey, SpawnFailure};
 
 /// A plan is made again after its actions, but never for ever.
 const ROUNDS: usize = 4;
@@ -29,50 +30,48 @@ impl Commander {
 
     fn decide(&mut self, key: &ObjectKey) {
         self.refresh_drains(key);
-        let Some(group) = self.groups.get_mut(key) else {
+        self.regroup(key);
+        self.outlet.mark_figures(key);
+        let Some(group) = self.groups.get(key).filter(|group| !group.gone) else {
             return;
         };
-        self.orders_changed = true;
         let live = self.pools.get(&group.spec.pool).is_some_and(|pool| pool.live);
-        if !self.synced || !live || group.gone {
+        if !self.synced || !live {
             return;
         }
-        let snapshot = Snapshot {
-            group: &group.engine,
-            policy: &group.policy,
-            spawns: &group.spawns,
-        };
+        let plan = plan(&group.snapshot(), self.now);
+        self.remember(key, &plan);
         let Plan {
             decisions,
             advice,
             conditions,
             ledger,
             wake_at,
-        } = plan(&snapshot, self.now);
+        } = plan;
+        let Some(group) = self.groups.get_mut(key) else {
+            return;
+        };
         group.ledger = ledger;
-        group.conditions = conditions;
         group.wake_at = wake_at;
+        if group.conditions != conditions {
+            group.conditions = conditions;
+            self.outlet.mark(key);
+        }
         for decision in decisions {
             match decision.action {
                 Some(action) => self.carry_out(key, action, &decision.because),
                 None => self.explain(key, &decision.because),
             }
         }
-        if let (Some(group), Some(Decision { because, .. })) = (self.groups.get_mut(key), advice.first())
-            && group.spec.mode == Mode::Recommend
-            && group.told != because.code
-        {
-            because.code.clone_into(&mut group.told);
-            group.note("Recommended", because.text(), false);
-        }
+        self.advise(key, advice.into_iter().next());
     }
 
     /// "Nothing" is told when its reason changes, and only where somebody waits for something.
     fn explain(&mut self, key: &ObjectKey, because: &Because) {
+        self.metrics.decision("none", because.code);
         let Some(group) = self.groups.get_mut(key) else {
             return;
         };
-        self.metrics.decision("none", because.code);
         let limit = matches!(
             because.code,
             "max_workers"
@@ -84,27 +83,56 @@ impl Commander {
         );
         if limit && group.told != because.code {
             because.code.clone_into(&mut group.told);
-            group.note("NothingDone", because.text(), because.code != "would_grow_again");
+            let warning = because.code != "would_grow_again";
+            self.note(key, "NothingDone", because.text(), warning);
+            return;
         }
-        if matches!(because.code, "room")
-            && matches!(
+        if because.code == "room" {
+            if matches!(
                 group.told.as_str(),
                 "max_workers" | "backing_off" | "no_capacity" | "spawn_mistake"
-            )
-        {
-            group.told.clear();
+            ) {
+                group.told.clear();
+            }
+            // G4: nobody waits for capacity any more. A mistake stays one until a spawn comes up.
+            if matches!(group.failure, Some(SpawnFailure::NoCapacity(_))) && !group.is_spawning(self.now) {
+                group.failure = None;
+                self.outlet.mark(key);
+            }
+        }
+    }
+
+    /// What spec.mode Recommend keeps the group from doing: told once per change of its reason.
+    fn advise(&mut self, key: &ObjectKey, advice: Option<Decision>) {
+        let Some(group) = self.groups.get_mut(key) else {
+            return;
+        };
+        let advice = advice.and_then(|Decision { action, because }| {
+            Some(Advice {
+                action: words(action?).0,
+                reason: because.code,
+                because: because.text(),
+            })
+        });
+        let reason = |advice: &Option<Advice>| advice.as_ref().map(|advice| (advice.action, advice.reason));
+        let changed = reason(&group.advice) != reason(&advice);
+        if !changed {
+            // The newest figures, without telling them again.
+            group.advice = advice;
+            return;
+        }
+        let text = advice
+            .as_ref()
+            .map(|advice| format!("{}: {}", advice.action, advice.because));
+        group.advice = advice;
+        self.outlet.mark(key);
+        if let Some(text) = text {
+            self.note(key, "Recommended", text, false);
         }
     }
 
     fn carry_out(&mut self, key: &ObjectKey, action: Action, because: &Because) {
-        let (name, metric) = match action {
-            Action::Spawn { .. } => ("Spawned", "spawn"),
-            Action::CancelSpawn { .. } => ("SpawnCancelled", "cancel_spawn"),
-            Action::AbandonSpawn { .. } => ("SpawnAbandoned", "abandon_spawn"),
-            Action::Drain { .. } => ("CompactionStarted", "drain"),
-            Action::CancelDrain { .. } => ("DrainCancelled", "cancel_drain"),
-            Action::Retire { .. } => ("WorkerRetired", "retire"),
-        };
+        let (name, metric) = words(action);
         let done = match action {
             Action::Spawn { count } => self.spawn(key, count),
             Action::CancelSpawn { birth } => self.unspawn(birth),
@@ -117,12 +145,10 @@ impl Commander {
             self.metrics.decision(metric, because.code);
             if let Some(group) = self.groups.get_mut(key) {
                 group.told.clear();
-                group.note(
-                    name,
-                    because.text(),
-                    matches!(action, Action::AbandonSpawn { .. }),
-                );
+                group.reasons.clear();
             }
+            let warning = matches!(action, Action::AbandonSpawn { .. });
+            self.note(key, name, because.text(), warning);
             self.touch(key);
         }
     }
@@ -148,7 +174,7 @@ impl Commander {
     }
 
     /// A spawn that is not wanted any more: nobody lives there yet.
-    fn unspawn(&mut self, birth: Birth) -> bool {
+    pub(super) fn unspawn(&mut self, birth: Birth) -> bool {
         let Some(worker) = self.workers.get(&birth) else {
             return false;
         };
@@ -157,15 +183,13 @@ impl Commander {
         };
         group.wanted.remove(&birth);
         if let Some(fact) = &worker.fact {
-            group.retiring.insert(birth, fact.pod_uid.clone());
-            group.engine.update(birth, |view| {
-                view.state = WorkerState::Retiring { must_go: false }
-            });
-        } else {
-            group.engine.remove(birth);
-            self.workers.remove(&birth);
-            self.buried.insert(birth);
+            group.retiring.insert(worker.label, fact.pod_uid.clone());
+            return self.set_state(birth, WorkerState::Retiring { must_go: false });
         }
+        group.engine.remove(birth);
+        self.outlet.mark(&worker.group);
+        self.workers.remove(&birth);
+        self.buried.insert(birth);
         true
     }
 
@@ -190,21 +214,18 @@ impl Commander {
     /// Closes a worker's admission; its users are moved by `fill_drains`.
     pub(super) fn drain(&mut self, birth: Birth, kind: DrainKind) -> bool {
         let since = self.now;
-        let Some(worker) = self.workers.get_mut(&birth) else {
-            return false;
-        };
-        worker.empty = false;
-        let Some(group) = self.groups.get_mut(&worker.group) else {
-            return false;
-        };
+        if let Some(worker) = self.workers.get_mut(&birth) {
+            worker.empty = false;
+        }
         let progress = DrainProgress::Running;
-        group.engine.update(birth, |view| {
-            view.state = WorkerState::Draining(Drain {
-                kind,
-                since,
-                progress,
-            });
+        let draining = WorkerState::Draining(Drain {
+            kind,
+            since,
+            progress,
         });
+        if !self.set_state(birth, draining) {
+            return false;
+        }
         self.tell_agent(
             birth,
             agent_command::Command::Admission(Admission { open: false }),
@@ -214,19 +235,18 @@ impl Commander {
     }
 
     /// G2, C7: back to full service; `failed` pauses it as a victim.
-    fn cancel_drain(&mut self, birth: Birth, failed: bool) -> bool {
+    pub(super) fn cancel_drain(&mut self, birth: Birth, failed: bool) -> bool {
         let now = self.now;
         let Some(worker) = self.workers.get_mut(&birth) else {
             return false;
         };
         let pause = failed.then(|| worker.pause_after_failed_drain(now));
-        let Some(group) = self.groups.get_mut(&worker.group) else {
+        if let Some(group) = self.groups.get_mut(&worker.group) {
+            group.engine.update(birth, |view| view.passed_over_until = pause);
+        }
+        if !self.set_state(birth, WorkerState::Routable) {
             return false;
-        };
-        group.engine.update(birth, |view| {
-            view.state = WorkerState::Routable;
-            view.passed_over_until = pause;
-        });
+        }
         self.tell_agent(birth, agent_command::Command::Admission(Admission { open: true }));
         self.end_drain(birth);
         true
@@ -244,18 +264,30 @@ impl Commander {
             return false;
         };
         let must_go = drain.kind == DrainKind::MustGo;
+        // Only a pod that ends anyway is left to its end with users on it; a cordon alone ends nobody (D2).
+        let ends_anyway = must_go && worker.terminating;
         let inhabited = self
             .pools
             .get(&group.spec.pool)
             .is_some_and(|pool| pool.surface.count(birth) > 0);
-        if !must_go && (inhabited || !worker.empty || self.operations.touches(birth)) {
+        if !ends_anyway && (inhabited || !worker.empty || self.operations.touches(birth)) {
             return false;
         }
-        group.retiring.insert(birth, worker.pod_uid().to_owned());
-        group
-            .engine
-            .update(birth, |view| view.state = WorkerState::Retiring { must_go });
+        group.retiring.insert(worker.label, worker.pod_uid().to_owned());
+        self.set_state(birth, WorkerState::Retiring { must_go });
         self.end_drain(birth);
         true
+    }
+}
+
+/// An action as the word of an event and as a metric's label.
+fn words(action: Action) -> (&'static str, &'static str) {
+    match action {
+        Action::Spawn { .. } => ("Spawned", "spawn"),
+        Action::CancelSpawn { .. } => ("SpawnCancelled", "cancel_spawn"),
+        Action::AbandonSpawn { .. } => ("SpawnAbandoned", "abandon_spawn"),
+        Action::Drain { .. } => ("CompactionStarted", "drain"),
+        Action::CancelDrain { .. } => ("DrainCancelled", "cancel_drain"),
+        Action::Retire { .. } => ("WorkerRetired", "retire"),
     }
 }

@@ -86,16 +86,20 @@ impl Commander {
                     .operations
                     .is_paused(&(key.clone(), (*user).clone()), self.now)
         };
-        let busy = |user: &UserId| {
-            let active = pool.surface.get(user).and_then(|resident| resident.active_at);
-            usize::from(active.is_some_and(|at| self.now.saturating_sub(at) < BUSY))
-        };
+        let busy = |user: &UserId| usize::from(self.is_active(key, user));
         move_order(
             pool.surface
                 .of_worker(birth)
                 .filter(free)
                 .map(|user| (user.clone(), busy(user))),
         )
+    }
+
+    /// He asked for something just now.
+    pub(super) fn is_active(&self, pool: &ObjectKey, user: &UserId) -> bool {
+        let resident = self.pools.get(pool).and_then(|pool| pool.surface.get(user));
+        let active = resident.and_then(|resident| resident.active_at);
+        active.is_some_and(|at| self.now.saturating_sub(at) < BUSY)
     }
 
     /// Starts one move to the target that C6 chooses; false when there is none.
@@ -155,7 +159,9 @@ impl Commander {
             return DrainProgress::Running;
         };
         let inhabited = surface.count(birth) > 0 || self.operations.touches(birth);
-        if !inhabited && (worker.empty || (kind == DrainKind::MustGo && worker.agent.is_none())) {
+        if !inhabited
+            && (worker.empty || (kind == DrainKind::MustGo && worker.announced && worker.agent.is_none()))
+        {
             return DrainProgress::Empty;
         }
         let stuck = |user: &UserId| {

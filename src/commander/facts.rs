@@ -2,27 +2,55 @@
 
 use std::time::Duration;
 
-use elastic_pool_engine::group::{DrainKind, SpawnFault};
-use elastic_pool_engine::ids::{Birth, UserId};
+use elastic_pool_engine::group::{Drain, DrainKind};
+use elastic_pool_engine::ids::Birth;
 use elastic_pool_engine::{WorkerState, WorkerView};
 
 use super::Commander;
 use super::group::{GroupState, policy};
-use super::pool::PoolState;
 use super::worker::Worker;
 use crate::channel::proto::{Admission, agent_command};
-use crate::vehicle::{Fact, GroupSpec, ObjectKey, PoolKeys, SpawnFailure, WorkerFact};
+use crate::vehicle::{Fact, GroupSpec, Mode, ObjectKey, PoolKeys, SpawnFailure, WorkerFact};
 
 /// By then the watch has told of a deletion that a preStop told of first.
 const NEWS: Duration = Duration::from_secs(2);
+
+/// What an agent's Welcome takes from a manifest.
+#[derive(PartialEq)]
+struct Told {
+    interval: Duration,
+    session_users: bool,
+    session_timeout: Duration,
+    quiesce_timeout: Duration,
+    max_package: u64,
+    close_streams: bool,
+    live_moves: bool,
+}
+
+impl Told {
+    fn of(spec: &GroupSpec) -> Self {
+        Self {
+            interval: spec.interval,
+            session_users: spec.session_users,
+            session_timeout: spec.session_timeout,
+            quiesce_timeout: spec.quiesce_timeout,
+            max_package: spec.max_package,
+            close_streams: spec.close_streams,
+            live_moves: spec.live_moves,
+        }
+    }
+}
 
 impl Commander {
     pub(super) fn on_fact(&mut self, fact: Fact) {
         match fact {
             Fact::Group(spec) => self.group_fact(*spec),
             Fact::GroupGone(key) => self.group_gone(&key),
-            Fact::Worker(fact) => self.worker_fact(&fact),
-            Fact::WorkerGone(birth) => self.worker_gone(birth),
+            Fact::Worker(mut fact) => {
+                fact.birth = self.present(fact.birth);
+                self.worker_fact(&fact);
+            }
+            Fact::WorkerGone(label) => self.worker_gone(self.present(label)),
             Fact::Synced => self.synced(),
             Fact::Keys(pool, keys) => self.pool_keys(&pool, keys),
             Fact::SpawnFailed(group, birth, failure) => self.spawn_failed(&group, birth, failure),
@@ -31,34 +59,74 @@ impl Commander {
 
     fn group_fact(&mut self, spec: GroupSpec) {
         let key = spec.key.clone();
-        let pool = spec.pool.clone();
-
-        self.pools
-            .entry(pool.clone())
-            .or_insert_with(|| PoolState::new(pool));
+        self.pools.make(&spec.pool);
         match self.groups.get_mut(&key) {
             Some(group) => {
-                if group.spec.template_hash != spec.template_hash {
-                    group.spawns.clear();
-                    group.failure = None;
-                }
-                let policy = policy(
-                    &spec,
-                    spec.live_moves && group.policy.moves == elastic_pool_engine::MoveMode::Live,
-                );
-                let changed = std::mem::replace(&mut group.policy, policy) != group.policy;
-                group.spec = spec;
+                let before = std::mem::replace(&mut group.spec, spec);
                 group.gone = false;
-                if changed {
-                    self.read_again(&key);
-                }
+                self.spec_changed(&key, &before);
             }
             None => {
                 self.groups.insert(key.clone(), GroupState::new(spec));
             }
         }
-
         self.touch(&key);
+    }
+
+    /// A manifest changed while its group runs: everything that follows from it follows at once.
+    fn spec_changed(&mut self, key: &ObjectKey, before: &GroupSpec) {
+        let Some(group) = self.groups.get_mut(key) else {
+            return;
+        };
+        group.policy = policy(&group.spec, group.spec.live_moves);
+        let template_changed = group.spec.template_hash != before.template_hash;
+        let retold = Told::of(&group.spec) != Told::of(before);
+        let stops = group.spec.mode != before.mode && group.spec.mode != Mode::Active;
+        if template_changed {
+            // G4: what failed was the other template.
+            group.spawns.clear();
+            group.failure = None;
+        }
+        let births: Vec<Birth> = group.engine.workers().map(|view| view.birth).collect();
+        for birth in births {
+            if template_changed {
+                self.give_up_hindered(birth);
+            }
+            if stops {
+                self.stop_compacting(birth);
+            }
+            self.learn_capabilities(birth);
+            if retold {
+                self.welcome_again(birth);
+            }
+        }
+        self.reread(key);
+    }
+
+    /// A spawn of the template before that says it cannot start is not waited for.
+    fn give_up_hindered(&mut self, birth: Birth) {
+        let nascent = matches!(self.view_of(birth), Some(WorkerState::Nascent { .. }));
+        if nascent && self.workers.get(&birth).is_some_and(|worker| worker.hindered) {
+            self.unspawn(birth);
+        }
+    }
+
+    /// A mode that compacts nobody puts the worker that is being emptied back to service.
+    fn stop_compacting(&mut self, birth: Birth) {
+        let Some(WorkerState::Draining(drain)) = self.view_of(birth) else {
+            return;
+        };
+        let Some(worker) = self
+            .workers
+            .get(&birth)
+            .filter(|_| drain.kind == DrainKind::Compaction)
+        else {
+            return;
+        };
+        let (key, name) = (worker.group.clone(), worker.name());
+        self.cancel_drain(birth, false);
+        let text = format!("spec.mode compacts nobody any more: {name} takes newcomers again");
+        self.note(&key, "DrainCancelled", text, false);
     }
 
     fn group_gone(&mut self, key: &ObjectKey) {
@@ -66,7 +134,7 @@ impl Commander {
             group.gone = true;
             group.wanted.clear();
         }
-        self.orders_changed = true;
+        self.outlet.mark(key);
         self.remove_empty_group(key);
     }
 
@@ -81,16 +149,17 @@ impl Commander {
         };
         self.metrics.forget_group(key);
         let pool = group.spec.pool;
+        self.outlet.mark(key);
+        if let Some(pool) = self.pools.get_mut(&pool) {
+            pool.regrouped.insert(key.name.clone());
+        }
         if !self.groups.values().any(|other| other.spec.pool == pool) {
             self.pools.remove(&pool);
         }
     }
 
     fn pool_keys(&mut self, pool: &ObjectKey, keys: PoolKeys) {
-        self.pools
-            .entry(pool.clone())
-            .or_insert_with(|| PoolState::new(pool.clone()))
-            .keys = Some(keys);
+        self.pools.make(pool).keys = Some(keys);
     }
 
     fn worker_fact(&mut self, fact: &WorkerFact) {
@@ -107,6 +176,7 @@ impl Commander {
         };
         let before = worker.fact.replace(fact.clone());
         worker.terminating |= fact.terminating;
+        self.outlet.mark(&worker.group);
         if let (None, Some(asked)) = (&before, worker.asked_at) {
             self.metrics
                 .grew("created", self.now.saturating_sub(asked).as_secs_f64());
@@ -115,27 +185,26 @@ impl Commander {
         if let Some(group) = self.groups.get_mut(&fact.group) {
             group.wanted.remove(&birth);
         }
+        self.reroute(birth);
         if fact.finished {
             self.dies(birth, "its pod ended");
             return;
         }
-        if before.is_some_and(|before| before.app_container_id != fact.app_container_id) {
+        if before
+            .as_ref()
+            .is_some_and(|before| before.app_container_id != fact.app_container_id)
+        {
             self.welcome_again(birth);
         }
         if let Some(failure) = &fact.failure {
             self.spawn_hurt(birth, failure.clone());
         }
-        if fact.terminating || fact.must_go {
-            self.must_go(
-                birth,
-                if fact.terminating {
-                    "its pod is being deleted"
-                } else {
-                    "its node is being emptied"
-                },
-            );
-        }
         self.try_routable(birth);
+        if fact.terminating || fact.must_go {
+            self.leave_if_told(birth);
+        } else if before.is_some_and(|before| before.must_go) {
+            self.may_stay(birth);
+        }
         self.refresh(birth);
     }
 
@@ -155,6 +224,9 @@ impl Commander {
             ..WorkerView::new(fact.birth, &fact.name)
         });
         self.workers.insert(fact.birth, worker);
+        if fact.birth.term() != self.term {
+            self.recovery_waits_for(fact.birth);
+        }
         true
     }
 
@@ -162,7 +234,7 @@ impl Commander {
     fn delete_unwanted(&mut self, fact: &WorkerFact) {
         if let Some(group) = self.groups.get_mut(&fact.group) {
             group.retiring.insert(fact.birth, fact.pod_uid.clone());
-            self.orders_changed = true;
+            self.outlet.mark(&fact.group);
         }
     }
 
@@ -201,6 +273,7 @@ impl Commander {
         ) {
             return;
         }
+        let key = worker.group.clone();
         let fault = failure.fault();
         group.engine.update(birth, |view| view.hindered = Some(fault));
         // The kubelet's texts alternate and count up: one of them is told as a decision, the newest is the condition's.
@@ -209,42 +282,66 @@ impl Commander {
             group.note("SpawnHindered", format!("G4: {}: {text}", worker.name()), true);
         }
         group.failure = Some(failure);
+        self.outlet.mark(&key);
     }
 
-    /// Routable: its pod is ready and its agent has announced; from then on only death or a drain changes it.
+    /// Routable: its pod is ready and its agent has announced; from then on only death or a drain changes it. One of
+    /// an earlier term was routable before: neither a missed probe nor an agent that has not dialed yet changes that.
     pub(super) fn try_routable(&mut self, birth: Birth) {
         let now = self.now;
-        let Some(worker) = self.workers.get_mut(&birth) else {
+        let Some(worker) = self.workers.get_mut(&birth).filter(|worker| !worker.dead) else {
             return;
         };
-        let ready = worker
-            .fact
-            .as_ref()
-            .is_some_and(|fact| fact.ready && !fact.address.is_empty());
-        let Some(group) = self.groups.get_mut(&worker.group) else {
+        let Some(fact) = worker.fact.as_ref().filter(|fact| !fact.address.is_empty()) else {
             return;
         };
-        let Some(WorkerState::Nascent { since }) = group.engine.get(birth).map(|view| view.state) else {
+        let (adopted, asked) = (birth.term() != self.term, worker.asked_at.is_some());
+        let ready = if adopted {
+            fact.ready || worker.inhabited
+        } else {
+            fact.ready && worker.announced
+        };
+        if ready && worker.announced && worker.routable_since.is_none() {
+            worker.routable_since = Some(now);
+            worker.rows = 0;
+        }
+        let Some(WorkerState::Nascent { since }) = self.view_of(birth) else {
             return;
         };
-        if !ready || !worker.announced || worker.dead {
+        if !ready {
             return;
         }
-        worker.routable_since = Some(now);
-        worker.rows = 0;
-        group
-            .engine
-            .update(birth, |view| view.state = WorkerState::Routable);
-        if worker.birth.term() == self.term {
-            self.metrics.spawned(now.saturating_sub(since).as_secs_f64());
-            self.metrics
-                .grew("routable", now.saturating_sub(since).as_secs_f64());
-            group.spawns.clear();
-            group.failure = None;
-            let name = worker.name();
-            group.note("WorkerReady", format!("{name} is routable"), false);
+        self.set_state(birth, WorkerState::Routable);
+        if asked {
+            self.spawned(birth, now.saturating_sub(since));
         }
         self.refresh(birth);
+        self.leave_if_told(birth);
+    }
+
+    /// It must go, and could not be emptied before it was routable (D2).
+    fn leave_if_told(&mut self, birth: Birth) {
+        let fact = self.workers.get(&birth).and_then(|worker| worker.fact.as_ref());
+        match fact.map(|fact| (fact.terminating, fact.must_go)) {
+            Some((true, _)) => self.must_go(birth, "its pod is being deleted"),
+            Some((false, true)) => self.must_go(birth, "its node is being emptied"),
+            _ => {}
+        }
+    }
+
+    /// A spawn of this term came up: whatever failed before is over (G4).
+    fn spawned(&mut self, birth: Birth, took: Duration) {
+        let Some(worker) = self.workers.get(&birth) else {
+            return;
+        };
+        let (key, name) = (worker.group.clone(), worker.name());
+        self.metrics.spawned(took.as_secs_f64());
+        self.metrics.grew("routable", took.as_secs_f64());
+        if let Some(group) = self.groups.get_mut(&key) {
+            group.spawns.clear();
+            group.failure = None;
+        }
+        self.note(&key, "WorkerReady", format!("{name} is routable"), false);
     }
 
     /// D2: it must go for a reason that is not ours: its users move first.
@@ -252,26 +349,44 @@ impl Commander {
         let Some(worker) = self.workers.get_mut(&birth) else {
             return;
         };
+        let told_to_stop = why.starts_with("its pod") && !worker.going;
         worker.terminating |= why.starts_with("its pod");
-        let name = worker.name();
-        let Some(group) = self.groups.get_mut(&worker.group) else {
-            return;
-        };
-        match group.engine.get(birth).map(|view| view.state) {
+        worker.going |= worker.terminating;
+        let (key, name, terminating) = (worker.group.clone(), worker.name(), worker.terminating);
+        match self.view_of(birth) {
             Some(WorkerState::Routable) => {}
             Some(WorkerState::Draining(drain)) if drain.kind == DrainKind::Compaction => {}
-            Some(WorkerState::Nascent { .. }) if !worker.terminating => return,
-            Some(WorkerState::Nascent { .. }) => {
-                group
-                    .engine
-                    .update(birth, |view| view.state = WorkerState::Retiring { must_go: true });
+            // Its node was emptied, and now its pod is told to stop: only now its time runs (D2).
+            Some(WorkerState::Draining(drain)) if told_to_stop => {
+                let since = self.now;
+                self.set_state(birth, WorkerState::Draining(Drain { since, ..drain }));
+                return;
+            }
+            Some(WorkerState::Nascent { .. }) if terminating => {
+                self.set_state(birth, WorkerState::Retiring { must_go: true });
                 return;
             }
             _ => return,
         }
-        group.note("DrainStarted", format!("D2: {name} must go: {why}"), false);
+        self.note(&key, "DrainStarted", format!("D2: {name} must go: {why}"), false);
         self.drain(birth, DrainKind::MustGo);
-        self.touch_worker(birth);
+        self.touch(&key);
+    }
+
+    /// Its node is not emptied any more: back to full service, unless its pod was told to stop meanwhile.
+    fn may_stay(&mut self, birth: Birth) {
+        let Some(WorkerState::Draining(drain)) = self.view_of(birth) else {
+            return;
+        };
+        let Some(worker) = self.workers.get(&birth) else {
+            return;
+        };
+        if drain.kind == DrainKind::MustGo && !worker.terminating {
+            let (key, name) = (worker.group.clone(), worker.name());
+            self.cancel_drain(birth, false);
+            let text = format!("D2: {name} may stay: its node is not being emptied any more");
+            self.note(&key, "DrainCancelled", text, false);
+        }
     }
 
     /// An agent's preStop waits. A failed liveness probe runs it as well as a deletion: the pod's own state tells.
@@ -284,24 +399,31 @@ impl Commander {
             self.must_go(birth, "its pod was told to stop");
         } else {
             worker.stop_asked.get_or_insert(now);
+            self.stops_asked.insert(birth);
         }
     }
 
     /// Ends the preStop of a pod that nobody deletes: its app is only restarted.
     pub(super) fn release_restarts(&mut self) {
         let now = self.now;
-        for worker in self.workers.values_mut() {
-            let deleted = worker.fact.as_ref().is_some_and(|fact| fact.terminating);
-            if worker
-                .stop_asked
-                .is_some_and(|since| now.saturating_sub(since) >= NEWS)
-            {
-                worker.stop_asked = None;
-                if !deleted {
-                    worker.tell(0, agent_command::Command::Admission(Admission { open: true }));
-                }
+        let workers = &mut self.workers;
+        self.stops_asked.retain(|birth| {
+            let Some(worker) = workers.get_mut(birth) else {
+                return false;
+            };
+            let Some(since) = worker.stop_asked else {
+                return false;
+            };
+            if now.saturating_sub(since) < NEWS {
+                return true;
             }
-        }
+            worker.stop_asked = None;
+            let deleted = worker.fact.as_ref().is_some_and(|fact| fact.terminating);
+            if !deleted {
+                worker.tell(0, agent_command::Command::Admission(Admission { open: true }));
+            }
+            false
+        });
     }
 
     fn worker_gone(&mut self, birth: Birth) {
@@ -310,108 +432,16 @@ impl Commander {
             return;
         };
         self.by_uid.remove(worker.pod_uid());
-        self.buried.insert(birth);
+        self.reborn.remove(&worker.label);
+        self.buried.extend([birth, worker.label]);
         if let Some(group) = self.groups.get_mut(&worker.group) {
             group.engine.remove(birth);
-            group.retiring.remove(&birth);
+            group.retiring.remove(&worker.label);
             group.wanted.remove(&birth);
         }
         self.metrics.forget_worker(&worker.group, &worker.name());
         self.end_drain(birth);
         self.touch(&worker.group);
         self.remove_empty_group(&worker.group);
-    }
-
-    /// D1: sweeps a worker; its users' next requests are guests'. What V7 can save is saved first.
-    pub(super) fn dies(&mut self, birth: Birth, why: &str) {
-        let Some(worker) = self.workers.get_mut(&birth) else {
-            return;
-        };
-        if std::mem::replace(&mut worker.dead, true) {
-            return;
-        }
-        worker.agent = None;
-        let (key, uid, name) = (worker.group.clone(), worker.pod_uid().to_owned(), worker.name());
-        let failure = worker.fact.as_ref().and_then(|fact| fact.failure.as_ref());
-        let fault = failure.map_or(SpawnFault::TimedOut, SpawnFailure::fault);
-        self.operations_lose_worker(birth);
-        self.recovery_loses_worker(birth);
-        let Some(group) = self.groups.get_mut(&key) else {
-            return;
-        };
-        let was_nascent = matches!(
-            group.engine.get(birth).map(|view| view.state),
-            Some(WorkerState::Nascent { .. })
-        );
-        if was_nascent {
-            group.spawns.fail(self.now, fault);
-        }
-        let lost = self.sweep(birth, &key);
-        let Some(group) = self.groups.get_mut(&key) else {
-            return;
-        };
-        if lost > 0 || was_nascent {
-            group.note(
-                "WorkerDied",
-                format!("D1: {name}: {why}; {lost} users were swept"),
-                true,
-            );
-        }
-        group.engine.remove(birth);
-        if !uid.is_empty() {
-            group.retiring.insert(birth, uid);
-        }
-        self.end_drain(birth);
-        self.touch(&key);
-    }
-
-    /// Removes every user that still lives on a dead worker and counts him as lost.
-    fn sweep(&mut self, birth: Birth, group: &ObjectKey) -> usize {
-        let Some(key) = self.pool_of_group(group) else {
-            return 0;
-        };
-        let Some(pool) = self.pools.get_mut(&key) else {
-            return 0;
-        };
-        // V7: whose complete package stands at a target is not lost; his operation ends either way.
-        let saved = |user: &UserId| self.operations.is_open(&key, user);
-        let users: Vec<_> = pool
-            .surface
-            .of_worker(birth)
-            .filter(|user| !saved(user))
-            .cloned()
-            .collect();
-        for user in &users {
-            tracing::warn!(%user, worker = %birth, "user lost with his worker");
-            pool.surface.remove(user);
-            pool.user_sums.remove(user);
-        }
-        self.metrics.users_lost("worker_died", users.len());
-        users.len()
-    }
-
-    /// D1: silence of commander and gateways alike for `deadTimeout`.
-    pub(super) fn bury_silent(&mut self) {
-        let now = self.now;
-        let silent = |worker: &&Worker| {
-            let limit = self
-                .groups
-                .get(&worker.group)
-                .map(|group| group.spec.dead_timeout);
-            let asked = worker.announced && !worker.dead && worker.agent.is_none();
-            asked && limit.is_some_and(|limit| now.saturating_sub(worker.heard) > limit)
-        };
-        let dead: Vec<Birth> = self
-            .workers
-            .values()
-            .filter(silent)
-            .map(|worker| worker.birth)
-            .collect();
-        for birth in dead {
-            self.dies(
-                birth,
-                "neither its agent nor a gateway's forward was heard for deadTimeout",
-            );
-        }
     }
 }

@@ -1,14 +1,10 @@
-//! Gateways: who may speak for which pool, their totals (M4, U1), and the table they copy.
+//! Gateways: who may speak for which pool, and their totals (M4, U1); it decides nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use elastic_pool_engine::WorkerState;
 use elastic_pool_engine::forward::Forwards;
 use elastic_pool_engine::ids::{Birth, GatewayId, UserId};
-use elastic_pool_engine::placement;
 use tokio::sync::mpsc;
 
-use super::pool::{Gateway, Routing};
+use super::pool::Gateway;
 use super::{Commander, PLACE_LIMIT};
 use crate::channel::proto::{
     self, GatewayCommand, GatewayHello, GatewayMessage, GatewayWelcome, gateway_command, gateway_message,
@@ -34,7 +30,7 @@ impl Commander {
         };
         let ours = identity.namespace == key.namespace
             && identity.service_account == crate::channel::gateway_account(&key.name);
-        if !ours || !self.pools.contains_key(&key) {
+        if !ours || self.pools.get(&key).is_none() {
             self.metrics.peer_refused("unknown_gateway");
             tracing::debug!(pod = %identity.pod_name, pool = %key, "a gateway of no pool of ours was refused");
             return;
@@ -163,74 +159,5 @@ impl Commander {
             }
         }
         self.metrics.held(id.0, totals.held);
-    }
-
-    /// Sends every pool's changes to its gateways.
-    pub(super) fn publish_tables(&mut self) {
-        let keys: Vec<ObjectKey> = self.pools.keys().cloned().collect();
-        for key in keys {
-            let routing = self.routing(&key);
-            let Some(mut pool) = self.pools.remove(&key) else {
-                continue;
-            };
-            let table = pool.delta(routing, |pool, user| self.ownership(pool, user));
-            self.pools.insert(key.clone(), pool);
-            let Some(table) = table else { continue };
-            let owners: BTreeSet<Birth> = table.users.iter().map(|user| Birth(user.birth)).collect();
-            self.broadcast(&key, &gateway_command::Command::Table(table));
-            for birth in owners {
-                self.refresh(birth);
-            }
-        }
-    }
-
-    /// Groups and workers of a pool as gateways see them.
-    fn routing(&self, key: &ObjectKey) -> Routing {
-        let mut routing = Routing {
-            live: self.pools.get(key).is_some_and(|pool| pool.live),
-            groups: Vec::new(),
-            workers: BTreeMap::new(),
-        };
-        for group in self.groups.values().filter(|group| group.spec.pool == *key) {
-            let reception = group.engine.guest_home().map_or(0, |worker| worker.birth.0);
-            let newcomer = if group.spec.session_users {
-                placement::place(&group.engine, &group.policy, None)
-                    .map_or(reception, |placed| placed.worker.0)
-            } else {
-                reception
-            };
-            routing.groups.push(proto::Group {
-                name: group.spec.key.name.clone(),
-                reception,
-                default_group: group.spec.default_group,
-                session_users: group.spec.session_users,
-                newcomer,
-                session_timeout_ms: u64::try_from(group.spec.session_timeout.as_millis()).unwrap_or(u64::MAX),
-            });
-            for view in group.engine.workers() {
-                if let Some(worker) = self.gateway_view(view.birth, view.state) {
-                    routing.workers.insert(view.birth, worker);
-                }
-            }
-        }
-        routing
-    }
-
-    fn gateway_view(&self, birth: Birth, state: WorkerState) -> Option<proto::Worker> {
-        let worker = self.workers.get(&birth)?;
-        let fact = worker.fact.as_ref().filter(|fact| !fact.address.is_empty())?;
-        if matches!(state, WorkerState::Nascent { .. }) {
-            return None;
-        }
-        Some(proto::Worker {
-            birth: birth.0,
-            pod_uid: fact.pod_uid.clone(),
-            name: fact.name.clone(),
-            group: fact.group.name.clone(),
-            address: fact.address.clone(),
-            routable: !worker.dead,
-            admits: state == WorkerState::Routable,
-            generation: 0,
-        })
     }
 }

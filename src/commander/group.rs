@@ -7,9 +7,12 @@ use elastic_pool_engine::capacity::SpawnHistory;
 use elastic_pool_engine::ids::Birth;
 use elastic_pool_engine::ledger::Ledger;
 use elastic_pool_engine::occupancy::Limits;
+use elastic_pool_engine::plan::{Action, Snapshot};
 use elastic_pool_engine::window::Window;
 use elastic_pool_engine::{Group, Mode as EngineMode, MoveMode, Policy, Share};
+use serde::Serialize;
 
+use super::history::History;
 use crate::vehicle::{DecisionNote, Desired, GroupSpec, Mode};
 
 /// Decisions kept for status and the monitor.
@@ -39,6 +42,26 @@ pub(super) struct GroupState {
     pub(super) gone: bool,
     /// Why the last spawn failed (G4).
     pub(super) failure: Option<crate::vehicle::SpawnFailure>,
+    /// What spec.mode Recommend would have it do now.
+    pub(super) advice: Option<Advice>,
+    /// Actions and reasons of the last plan that was kept; empty once one of them was carried out.
+    pub(super) reasons: Vec<Reason>,
+    /// The last decisions with what they stood on.
+    pub(super) history: History,
+}
+
+/// What a decision came to, without its figures.
+pub(super) type Reason = (Option<Action>, &'static str);
+
+/// A recommendation, for status and the monitor.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Advice {
+    /// CamelCase, as the events of decisions that are carried out: `Spawned`, `CompactionStarted`, `SpawnCancelled`.
+    pub action: &'static str,
+    /// The decision's code.
+    pub reason: &'static str,
+    /// Rule numbers and figures in one sentence.
+    pub because: String,
 }
 
 impl GroupState {
@@ -58,7 +81,25 @@ impl GroupState {
             wake_at: None,
             gone: false,
             failure: None,
+            advice: None,
+            reasons: Vec::new(),
+            history: History::default(),
         }
+    }
+
+    /// What a plan stands on.
+    pub(super) fn snapshot(&self) -> Snapshot<'_> {
+        Snapshot {
+            group: &self.engine,
+            policy: &self.policy,
+            spawns: &self.spawns,
+        }
+    }
+
+    /// A worker is wanted or on its way.
+    pub(super) fn is_spawning(&self, now: Duration) -> bool {
+        let mut on_the_way = self.engine.in_flight(self.policy.spawn_timeout, now);
+        on_the_way.next().is_some()
     }
 
     /// Keeps a decision for status, events and the monitor.

@@ -35,7 +35,11 @@ impl Commander {
         {
             return;
         }
-        let restarted = self.app_restarted(birth, hello);
+        let birth = if self.is_other_process(birth, hello) {
+            self.app_restarted(birth)
+        } else {
+            birth
+        };
         let now = self.now;
         let Some(worker) = self.workers.get_mut(&birth) else {
             return;
@@ -54,13 +58,11 @@ impl Commander {
                 .any(|capability| capability == "snapshot"),
         });
         worker.announced = true;
+        worker.inhabited |= !hello.users.is_empty();
         worker.heard = now;
         worker.instance.clone_from(&hello.app_instance);
         self.agents.insert(connection, birth);
         self.metrics.connections("agent", self.agents.len());
-        if restarted {
-            self.sweep_restarted(birth);
-        }
         self.welcome_again(birth);
         self.learn_capabilities(birth);
         self.claims(birth, hello);
@@ -68,41 +70,13 @@ impl Commander {
         self.try_routable(birth);
     }
 
-    fn app_restarted(&self, birth: Birth, hello: &AgentHello) -> bool {
+    /// The agent names another app process than the last time.
+    fn is_other_process(&self, birth: Birth, hello: &AgentHello) -> bool {
         let Some(worker) = self.workers.get(&birth) else {
             return false;
         };
         let other = worker.instance != hello.app_instance;
         worker.announced && !worker.instance.is_empty() && !hello.app_instance.is_empty() && other
-    }
-
-    /// D1: a restarted app holds nobody that lived in the process before it.
-    fn sweep_restarted(&mut self, birth: Birth) {
-        let Some(pool) = self.pool_of_worker(birth) else {
-            return;
-        };
-        self.operations_lose_worker(birth);
-        let Some(pool) = self.pools.get_mut(&pool) else {
-            return;
-        };
-        let users: Vec<UserId> = pool.surface.of_worker(birth).cloned().collect();
-        for user in &users {
-            tracing::warn!(%user, worker = %birth, "user lost: the app restarted");
-            pool.surface.remove(user);
-            pool.user_sums.remove(user);
-        }
-        self.metrics.users_lost("app_restarted", users.len());
-        if let Some(worker) = self.workers.get(&birth) {
-            let (key, name) = (worker.group.clone(), worker.name());
-            if let Some(group) = self.groups.get_mut(&key) {
-                let text = format!(
-                    "D1: the app of {name} restarted; {} users were swept",
-                    users.len()
-                );
-                group.note("AppRestarted", text, true);
-            }
-        }
-        self.refresh(birth);
     }
 
     /// Sends Welcome (also when something in it changed).
@@ -147,11 +121,13 @@ impl Commander {
     }
 
     /// Without snapshots in its app a group's users cannot be moved: it is drained by waiting instead.
-    fn learn_capabilities(&mut self, birth: Birth) {
+    pub(super) fn learn_capabilities(&mut self, birth: Birth) {
         let Some(worker) = self.workers.get(&birth) else {
             return;
         };
-        let snapshot = worker.agent.as_ref().is_some_and(|agent| agent.snapshot);
+        let Some(snapshot) = worker.agent.as_ref().map(|agent| agent.snapshot) else {
+            return;
+        };
         if let Some(group) = self.groups.get_mut(&worker.group) {
             let live = group.spec.live_moves && snapshot;
             group.policy.moves = if live {

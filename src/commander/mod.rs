@@ -7,17 +7,21 @@
 mod actor;
 mod archive;
 mod commands;
+mod deaths;
 mod decide;
 mod drain;
 mod facts;
 mod gateways;
 mod group;
 mod hello;
+mod history;
 mod login;
 mod mover;
 mod operation;
+mod orders;
 mod pool;
 mod recovery;
+mod routing;
 pub mod surface;
 mod view;
 mod worker;
@@ -29,19 +33,23 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use elastic_pool_engine::WorkerState;
 use elastic_pool_engine::ids::{Birth, Epoch, Term, UserId};
 
 pub use actor::{CommanderHandle, start};
+pub use group::Advice;
 pub(crate) use group::policy;
+pub use history::{DecisionSink, UnknownGroup};
 pub use view::{MonitorGroup, MonitorState, MonitorWorker};
 
 use crate::channel::proto::{Ownership, agent_command};
 use crate::channel::server::{ChannelEvent, ConnectionId};
 use crate::metrics::Metrics;
-use crate::vehicle::{Fact, ObjectKey, Orders};
+use crate::vehicle::{Fact, ObjectKey};
 use group::GroupState;
 use operation::Operations;
-use pool::PoolState;
+use orders::Outlet;
+use pool::{PoolState, Pools};
 use worker::Worker;
 
 /// How long a new leader waits for pods that may hold users (D3).
@@ -76,7 +84,7 @@ pub struct Commander {
     now: Duration,
     started: Duration,
     synced: bool,
-    pools: BTreeMap<ObjectKey, PoolState>,
+    pools: Pools,
     groups: BTreeMap<ObjectKey, GroupState>,
     workers: BTreeMap<Birth, Worker>,
     by_uid: HashMap<String, Birth>,
@@ -85,11 +93,17 @@ pub struct Commander {
     operations: Operations,
     drains: BTreeMap<Birth, drain::DrainState>,
     recovery: recovery::Recovery,
+    /// By the number on its pod: the birth of a worker whose app restarted (D1).
+    reborn: BTreeMap<Birth, Birth>,
     /// Births whose last pod is gone, so that a late fact does not bring them back.
     buried: BTreeSet<Birth>,
     dirty_groups: BTreeSet<ObjectKey>,
-    orders_changed: bool,
+    /// Workers whose preStop waits though nobody deleted their pods, as far as is known.
+    stops_asked: BTreeSet<Birth>,
+    outlet: Outlet,
     metrics: Arc<Metrics>,
+    /// Where decisions are saved, if anywhere.
+    sink: Option<DecisionSink>,
 }
 
 impl Commander {
@@ -104,7 +118,7 @@ impl Commander {
             now,
             started: now,
             synced: false,
-            pools: BTreeMap::new(),
+            pools: Pools::default(),
             groups: BTreeMap::new(),
             workers: BTreeMap::new(),
             by_uid: HashMap::new(),
@@ -113,11 +127,21 @@ impl Commander {
             operations: Operations::default(),
             drains: BTreeMap::new(),
             recovery: recovery::Recovery::default(),
+            reborn: BTreeMap::new(),
             buried: BTreeSet::new(),
             dirty_groups: BTreeSet::new(),
-            orders_changed: false,
+            stops_asked: BTreeSet::new(),
+            outlet: Outlet::default(),
             metrics,
+            sink: None,
         }
+    }
+
+    /// Saves every decision from now on.
+    #[must_use]
+    pub fn saving(mut self, sink: Option<DecisionSink>) -> Self {
+        self.sink = sink;
+        self
     }
 
     /// Takes one event, decides what follows from it, and tells everyone concerned.
@@ -131,16 +155,12 @@ impl Commander {
         self.settle();
     }
 
-    /// What is wanted of the vehicle, when it changed since the last call.
-    pub fn take_orders(&mut self) -> Option<Orders> {
-        std::mem::take(&mut self.orders_changed).then(|| self.orders())
-    }
-
-    /// Follows up on a change: plans of the groups concerned, moves, tables.
+    /// Follows up on a change, for what it concerns alone: plans, moves, tables, orders.
     fn settle(&mut self) {
         self.finish_recovery();
         self.decide_dirty();
         self.publish_tables();
+        self.refresh_orders();
     }
 
     fn on_channel(&mut self, event: ChannelEvent) {
@@ -169,7 +189,10 @@ impl Commander {
 
     fn on_tick(&mut self) {
         self.expire_reports();
-        self.bury_silent();
+        // This looks at every worker, and deadTimeout is a second at least.
+        if self.outlet.tick(self.now) {
+            self.bury_silent();
+        }
         self.release_restarts();
         self.tick_operations();
         self.fill_drains();
@@ -235,13 +258,40 @@ impl Commander {
         }
     }
 
+    /// Something of a group changed: it is decided anew and told to those who act on it.
     fn touch(&mut self, group: &ObjectKey) {
-        self.dirty_groups.insert(group.clone());
+        self.outlet.mark(group);
+        self.remeasured(group);
     }
 
-    fn touch_worker(&mut self, birth: Birth) {
-        if let Some(worker) = self.workers.get(&birth) {
-            self.dirty_groups.insert(worker.group.clone());
+    /// Only figures of a group changed: it is decided anew.
+    fn remeasured(&mut self, group: &ObjectKey) {
+        if !self.dirty_groups.contains(group) {
+            self.dirty_groups.insert(group.clone());
+        }
+    }
+
+    /// Changes where a worker is in its life; false for a worker that its group does not know.
+    fn set_state(&mut self, birth: Birth, state: WorkerState) -> bool {
+        let Some(key) = self.workers.get(&birth).map(|worker| worker.group.clone()) else {
+            return false;
+        };
+        let known = self
+            .groups
+            .get_mut(&key)
+            .is_some_and(|group| group.engine.update(birth, |view| view.state = state));
+        if known {
+            self.reroute(birth);
+            self.touch(&key);
+        }
+        known
+    }
+
+    /// Keeps a decision for status, events and the monitor.
+    fn note(&mut self, key: &ObjectKey, action: &str, because: String, warning: bool) {
+        if let Some(group) = self.groups.get_mut(key) {
+            group.note(action, because, warning);
+            self.outlet.mark(key);
         }
     }
 }

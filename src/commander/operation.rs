@@ -231,7 +231,13 @@ impl Operations {
     }
 
     pub(super) fn is_paused(&self, subject: &Subject, now: Duration) -> bool {
-        self.pauses.get(subject).is_some_and(|pause| pause.until > now)
+        self.paused_until(subject, now).is_some()
+    }
+
+    /// V6: until when he is left alone.
+    pub(super) fn paused_until(&self, subject: &Subject, now: Duration) -> Option<Duration> {
+        let until = self.pauses.get(subject)?.until;
+        (until > now).then_some(until)
     }
 
     /// P6: an agent named a user whom no gateway placed yet.

@@ -29,6 +29,10 @@ pub(super) struct PoolState {
     pub(super) surface: Surface,
     /// What gateways were told of workers and groups last.
     pub(super) told: Routing,
+    /// Workers of which gateways may have to be told something else.
+    pub(super) rerouted: BTreeSet<Birth>,
+    /// Names of groups of which they may have to be.
+    pub(super) regrouped: BTreeSet<String>,
     /// Each gateway's numbers are kept over a reconnect of the same pod.
     pub(super) gateway_ids: BTreeMap<String, GatewayId>,
     /// Cumulative totals by user and gateway, to add differences (U1).
@@ -40,9 +44,83 @@ pub(super) struct PoolState {
 /// The part of a table that is not users.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Routing {
-    pub(super) groups: Vec<crate::channel::proto::Group>,
+    pub(super) groups: BTreeMap<String, crate::channel::proto::Group>,
     pub(super) workers: BTreeMap<Birth, crate::channel::proto::Worker>,
     pub(super) live: bool,
+}
+
+/// The pools of this operator. Whoever asks to change one has its gateways told of what is new.
+#[derive(Debug, Default)]
+pub(super) struct Pools {
+    all: BTreeMap<ObjectKey, PoolState>,
+    touched: BTreeSet<ObjectKey>,
+    /// Those whose users are not known again yet (D3).
+    recovering: BTreeSet<ObjectKey>,
+}
+
+impl Pools {
+    pub(super) fn get(&self, key: &ObjectKey) -> Option<&PoolState> {
+        self.all.get(key)
+    }
+
+    pub(super) fn get_mut(&mut self, key: &ObjectKey) -> Option<&mut PoolState> {
+        let pool = self.all.get_mut(key)?;
+        if !self.touched.contains(key) {
+            self.touched.insert(key.clone());
+        }
+        Some(pool)
+    }
+
+    /// The pool, made where there is none.
+    pub(super) fn make(&mut self, key: &ObjectKey) -> &mut PoolState {
+        if !self.all.contains_key(key) {
+            self.recovering.insert(key.clone());
+        }
+        self.touched.insert(key.clone());
+        self.all
+            .entry(key.clone())
+            .or_insert_with(|| PoolState::new(key.clone()))
+    }
+
+    pub(super) fn remove(&mut self, key: &ObjectKey) {
+        self.all.remove(key);
+        self.recovering.remove(key);
+    }
+
+    /// D3: its users are known, newcomers are placed.
+    pub(super) fn make_live(&mut self, key: &ObjectKey) {
+        self.recovering.remove(key);
+        if let Some(pool) = self.get_mut(key) {
+            pool.live = true;
+        }
+    }
+
+    pub(super) fn recovering(&self) -> impl Iterator<Item = &ObjectKey> {
+        self.recovering.iter()
+    }
+
+    /// Pools that somebody asked to change since the last call.
+    pub(super) fn take_touched(&mut self) -> BTreeSet<ObjectKey> {
+        std::mem::take(&mut self.touched)
+    }
+
+    /// Lends a pool out, so that it can be changed while the rest is read; [`Self::put_back`] follows.
+    pub(super) fn lend(&mut self, key: &ObjectKey) -> Option<PoolState> {
+        self.all.remove(key)
+    }
+
+    pub(super) fn put_back(&mut self, pool: PoolState) {
+        self.all.insert(pool.key.clone(), pool);
+    }
+}
+
+#[cfg(test)]
+impl std::ops::Index<&ObjectKey> for Pools {
+    type Output = PoolState;
+
+    fn index(&self, key: &ObjectKey) -> &PoolState {
+        &self.all[key]
+    }
 }
 
 impl PoolState {
@@ -53,6 +131,8 @@ impl PoolState {
             gateways: BTreeMap::new(),
             surface: Surface::default(),
             told: Routing::default(),
+            rerouted: BTreeSet::new(),
+            regrouped: BTreeSet::new(),
             gateway_ids: BTreeMap::new(),
             user_sums: std::collections::HashMap::new(),
             live: false,
@@ -74,48 +154,13 @@ impl PoolState {
             .collect()
     }
 
-    /// What changed since the last call, as a delta; `None` when nothing did.
-    pub(super) fn delta(
-        &mut self,
-        routing: Routing,
-        ownership: impl Fn(&Self, &UserId) -> Ownership,
-    ) -> Option<Table> {
-        let changed: BTreeSet<UserId> = self.surface.take_changed();
-        if changed.is_empty() && routing == self.told {
-            return None;
-        }
-        let told = std::mem::replace(&mut self.told, routing);
-        let workers = self
-            .told
-            .workers
-            .iter()
-            .filter(|(birth, worker)| told.workers.get(birth) != Some(worker));
-        let dead = told
-            .workers
-            .keys()
-            .filter(|birth| !self.told.workers.contains_key(birth));
-        Some(Table {
-            version: self.surface.version().0,
-            full: false,
-            live: self.told.live,
-            groups: if told.groups == self.told.groups {
-                Vec::new()
-            } else {
-                self.told.groups.clone()
-            },
-            workers: workers.map(|(_, worker)| worker.clone()).collect(),
-            dead: dead.map(|birth| birth.0).collect(),
-            users: changed.iter().map(|user| ownership(self, user)).collect(),
-        })
-    }
-
-    /// Everything, for a gateway that has just connected; call after [`Self::delta`] went to the others.
+    /// Everything, for a gateway that has just connected; call after the changes went to the others.
     pub(super) fn full_table(&self, ownership: impl Fn(&Self, &UserId) -> Ownership) -> Table {
         Table {
             version: self.surface.version().0,
             full: true,
             live: self.told.live,
-            groups: self.told.groups.clone(),
+            groups: self.told.groups.values().cloned().collect(),
             workers: self.told.workers.values().cloned().collect(),
             dead: Vec::new(),
             users: self

@@ -22,6 +22,8 @@ pub(super) struct Recovery {
     heard: BTreeSet<Birth>,
     /// Users in a move that the last leader may have committed: only gateways can tell, so they wait for them.
     open: BTreeSet<Subject>,
+    /// By pool: workers that may hold users and have not spoken in this term.
+    unheard: HashMap<ObjectKey, BTreeSet<Birth>>,
 }
 
 impl Recovery {
@@ -38,6 +40,7 @@ impl Commander {
             return;
         };
         self.recovery.heard.insert(birth);
+        self.nothing_more_of(&key, birth);
         for claim in &hello.users {
             let Ok(user) = UserId::new(&claim.user) else {
                 continue;
@@ -132,7 +135,23 @@ impl Commander {
         self.dirty_groups.extend(self.groups.keys().cloned());
     }
 
+    /// D3: a worker of an earlier term may hold users until it has spoken.
+    pub(super) fn recovery_waits_for(&mut self, birth: Birth) {
+        if let Some(key) = self.pool_of_worker(birth) {
+            self.recovery.unheard.entry(key).or_default().insert(birth);
+        }
+    }
+
+    fn nothing_more_of(&mut self, key: &ObjectKey, birth: Birth) {
+        if let Some(unheard) = self.recovery.unheard.get_mut(key) {
+            unheard.remove(&birth);
+        }
+    }
+
     pub(super) fn recovery_loses_worker(&mut self, birth: Birth) {
+        if let Some(key) = self.pool_of_worker(birth) {
+            self.nothing_more_of(&key, birth);
+        }
         for claims in self.recovery.claims.values_mut() {
             claims.remove(&birth);
         }
@@ -145,24 +164,20 @@ impl Commander {
         }
         self.judge_open();
         let late = self.now.saturating_sub(self.started) >= RECOVERY_LIMIT;
-        let waiting: Vec<ObjectKey> = self
+        let known = |key: &&ObjectKey| {
+            let unheard = self.recovery.unheard.get(*key);
+            late || unheard.is_none_or(BTreeSet::is_empty)
+        };
+        let has_keys = |key: &&ObjectKey| self.pools.get(key).is_some_and(|pool| pool.keys.is_some());
+        let ready: Vec<ObjectKey> = self
             .pools
-            .values()
-            .filter(|pool| !pool.live && pool.keys.is_some())
-            .map(|pool| pool.key.clone())
+            .recovering()
+            .filter(known)
+            .filter(has_keys)
+            .cloned()
             .collect();
-        for key in waiting {
-            let unheard = self.workers.values().any(|worker| {
-                let of_pool = self
-                    .groups
-                    .get(&worker.group)
-                    .is_some_and(|group| group.spec.pool == key);
-                let may_hold = worker.fact.is_some() && worker.birth.term() != self.term && !worker.dead;
-                of_pool && may_hold && !self.recovery.heard.contains(&worker.birth)
-            });
-            if late || !unheard {
-                self.make_live(&key);
-            }
+        for key in ready {
+            self.make_live(&key);
         }
     }
 
@@ -208,9 +223,8 @@ impl Commander {
         for user in subjects {
             self.judge(&(key.clone(), user));
         }
-        if let Some(pool) = self.pools.get_mut(key) {
-            pool.live = true;
-        }
+        self.pools.make_live(key);
+        self.recovery.unheard.remove(key);
         tracing::info!(pool = %key, users = known, "the pool is live");
         let groups = self.groups.values().filter(|group| group.spec.pool == *key);
         let groups: Vec<ObjectKey> = groups.map(|group| group.spec.key.clone()).collect();

@@ -1,7 +1,6 @@
 //! What the outside sees of the commander: orders, group views, monitor state (E4, U3); it changes nothing.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use elastic_pool_engine::occupancy::{self, Rates};
 use elastic_pool_engine::plan::Condition;
@@ -9,10 +8,10 @@ use elastic_pool_engine::{Share, WorkerState, WorkerView};
 use serde::Serialize;
 
 use super::Commander;
-use super::group::GroupState;
+use super::group::{Advice, GroupState};
 use super::worker::Worker;
 use crate::metrics::{GroupFigures, STATES, WorkerFigures};
-use crate::vehicle::{ConditionView, DecisionNote, GroupView, ObjectKey, Orders, SpawnFailure};
+use crate::vehicle::{ConditionView, DecisionNote, GroupView, Mode, ObjectKey, SpawnFailure};
 
 /// One worker on the monitor.
 #[derive(Debug, Clone, Serialize)]
@@ -60,6 +59,10 @@ pub struct MonitorGroup {
     pub name: String,
     /// The pool it belongs to.
     pub pool: String,
+    /// `spec.mode`.
+    pub mode: Mode,
+    /// What mode Recommend keeps it from doing now.
+    pub advice: Option<Advice>,
     /// Ledger and conditions.
     pub view: GroupView,
     /// Workers by birth.
@@ -78,21 +81,6 @@ pub struct MonitorState {
 }
 
 impl Commander {
-    pub(super) fn orders(&self) -> Orders {
-        Orders {
-            desired: self
-                .groups
-                .iter()
-                .map(|(key, group)| (key.clone(), group.desired()))
-                .collect(),
-            views: self
-                .groups
-                .iter()
-                .map(|(key, group)| (key.clone(), Arc::new(self.group_view(group))))
-                .collect(),
-        }
-    }
-
     /// The monitor's state now; also brings the gauges up to date.
     pub fn monitor(&mut self) -> MonitorState {
         let groups = self
@@ -102,7 +90,7 @@ impl Commander {
             .collect();
         MonitorState {
             term: self.term.0,
-            live: self.pools.values().all(|pool| pool.live),
+            live: self.pools.recovering().next().is_none(),
             groups,
         }
     }
@@ -148,6 +136,8 @@ impl Commander {
             namespace: key.namespace.clone(),
             name: key.name.clone(),
             pool: group.spec.pool.name.clone(),
+            mode: group.spec.mode,
+            advice: group.advice.clone(),
             view,
             workers,
         }
@@ -202,7 +192,7 @@ impl Commander {
             .map_or(0, |pool| pool.surface.count(birth))
     }
 
-    fn group_view(&self, group: &GroupState) -> GroupView {
+    pub(super) fn group_view(&self, group: &GroupState) -> GroupView {
         let states: Vec<WorkerState> = group.engine.workers().map(|view| view.state).collect();
         let routable =
             |state: &&WorkerState| matches!(state, WorkerState::Routable | WorkerState::Draining(_));
@@ -249,7 +239,9 @@ impl Commander {
         let limited = has(|c| matches!(c, Condition::ScalingLimited));
         let above = has(|c| matches!(c, Condition::AboveMax));
         let (pending, degraded) = failure(group);
-        vec![
+        let advised = group.spec.mode == Mode::Recommend;
+        let advice = advised.then(|| recommendation(group));
+        let conditions = vec![
             ready(group),
             self.reports_fresh(group),
             either(
@@ -281,7 +273,8 @@ impl Commander {
             ),
             pending,
             degraded,
-        ]
+        ];
+        conditions.into_iter().chain(advice).collect()
     }
 
     fn reports_fresh(&self, group: &GroupState) -> ConditionView {
@@ -332,6 +325,23 @@ fn ready(group: &GroupState) -> ConditionView {
     }
 }
 
+/// What spec.mode Recommend keeps the group from doing; without the figures, which change with every report.
+fn recommendation(group: &GroupState) -> ConditionView {
+    match &group.advice {
+        None => condition(
+            "Recommendation",
+            false,
+            "Nothing",
+            "nothing is recommended".to_owned(),
+        ),
+        Some(Advice { action, reason, .. }) => {
+            let text =
+                format!("spec.mode is Recommend: {action} was not carried out ({reason}); see lastDecisions");
+            condition("Recommendation", true, action, text)
+        }
+    }
+}
+
 /// G4: no capacity apart from a mistake.
 fn failure(group: &GroupState) -> (ConditionView, ConditionView) {
     let (pending, mistake) = match &group.failure {
@@ -347,7 +357,7 @@ fn failure(group: &GroupState) -> (ConditionView, ConditionView) {
         ),
         mistake.map_or_else(
             || quiet("Degraded", "Healthy", "workers start"),
-            |text| condition("Degraded", true, "SpawnFailed", text),
+            |text| condition("Degraded", true, "SpawnsFailing", text),
         ),
     )
 }

@@ -31,6 +31,8 @@ pub(super) struct Agent {
 #[expect(clippy::struct_excessive_bools, reason = "independent facts of one worker")]
 pub(super) struct Worker {
     pub(super) birth: Birth,
+    /// The birth number on its pod; another one than its own once its app restarted (D1).
+    pub(super) label: Birth,
     pub(super) group: ObjectKey,
     /// `None` until the vehicle made it.
     pub(super) fact: Option<WorkerFact>,
@@ -52,6 +54,8 @@ pub(super) struct Worker {
     /// L7: said empty after its admission was closed.
     pub(super) empty: bool,
     pub(super) terminating: bool,
+    /// Its time to empty runs since it was told to stop (D2).
+    pub(super) going: bool,
     pub(super) open_requests: u64,
     pub(super) unconfirmed: u64,
     /// C7: how often it could not be emptied.
@@ -74,6 +78,7 @@ impl Worker {
     pub(super) fn new(birth: Birth, group: ObjectKey, window_rows: usize, now: Duration) -> Self {
         Self {
             birth,
+            label: birth,
             group,
             fact: None,
             agent: None,
@@ -88,6 +93,7 @@ impl Worker {
             heard: now,
             empty: false,
             terminating: false,
+            going: false,
             open_requests: 0,
             unconfirmed: 0,
             failed_drains: 0,

@@ -14,10 +14,11 @@ use super::build::OperatorEnv;
 use super::fake::FakeApi;
 use super::group::{self, GroupMemory};
 use super::leader::Leadership;
-use super::observe::{News, Observer};
+use super::observe::Observer;
 use super::pool::{self, PoolMemory};
 use super::roster::Roster;
 use super::shelf::Seen;
+use super::watches::News;
 use super::world::{Dirty, World};
 use super::writer::Writer;
 use super::{Context, ControllerConfig, Heartbeat, ReconcileError};
@@ -134,6 +135,7 @@ impl Bench {
         facts.extend(self.feed("/apis/apps/v1/", "/deployments/", "", News::Deployment));
         facts.extend(self.feed("/api/v1/", "/services/", "", News::Service));
         facts.extend(self.feed("/apis/policy/v1/", "/poddisruptionbudgets/", "", News::Budget));
+        facts.extend(self.feed("/api/v1/nodes", "/nodes/", "", News::Node));
         facts
     }
 

@@ -46,6 +46,8 @@ pub(crate) struct Scene {
     pub(crate) budget: Option<String>,
     /// The group's class is not its pool's.
     pub(crate) foreign_pool: bool,
+    /// Nodes may not be read: a cordon is not seen.
+    pub(crate) nodes_forbidden: bool,
     pub(crate) now: Duration,
 }
 
@@ -103,6 +105,7 @@ fn observe(context: &Context, key: &ObjectKey, memory: &mut GroupMemory) -> Opti
         view: orders.views.get(key).cloned(),
         budget,
         foreign_pool,
+        nodes_forbidden: world.nodes_forbidden,
         now: context.clock.now(),
     })
 }

@@ -16,6 +16,7 @@ mod group;
 mod keep;
 mod keys;
 pub mod leader;
+mod nodes;
 mod observe;
 mod plan;
 mod pods;
@@ -27,6 +28,7 @@ mod schedule;
 mod shelf;
 mod status;
 mod template;
+mod watches;
 mod world;
 mod writer;
 
@@ -205,7 +207,7 @@ pub async fn run(
         config.roster.clone(),
         facts.clone(),
     );
-    let news = observe::watches(&client, &scopes);
+    let news = watches::all(&client, &scopes);
     let writer = Writer::new(client, leadership, clock);
     let context = Arc::new(Context {
         config,

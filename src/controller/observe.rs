@@ -1,102 +1,26 @@
 //! Watches the cluster, keeps the [`World`] up to date and tells the commander what changed; it writes nothing.
 
 use std::collections::BTreeMap;
-use std::fmt::Debug;
 use std::sync::Arc;
 
 use elastic_pool_engine::ids::Birth;
 use futures::StreamExt as _;
 use futures::stream::{BoxStream, SelectAll};
-use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Pod, Service};
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::core::DeserializeGuard;
-use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Client, Resource, ResourceExt};
+use k8s_openapi::api::core::v1::Pod;
+use kube::runtime::watcher::Event;
+use kube::{Resource, ResourceExt};
 use parking_lot::Mutex;
-use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::pods;
 use super::roster::{Role, Roster};
 use super::shelf::{Seen, Shelf, key_of};
+use super::watches::News;
 use super::world::{Dirty, Target, World};
 use super::{ControllerError, Heartbeat};
-use crate::api::{Pool, PoolGroup, labels};
+use crate::api::labels;
 use crate::vehicle::{Fact, GroupSpec, ObjectKey, WorkerFact};
-
-/// The server ends a watch after this many seconds; kube's watcher gives a silent one up 5 s later, so that a
-/// connection which died without a word is noticed.
-const WATCH_SECONDS: u32 = 240;
-
-/// One event of one watch: its kind, its number among the watched namespaces.
-#[derive(Debug)]
-pub(crate) enum News {
-    Group(usize, Seen<PoolGroup>),
-    Pool(usize, Seen<Pool>),
-    Worker(usize, Seen<Pod>),
-    Gateway(usize, Seen<Pod>),
-    Deployment(usize, Seen<Deployment>),
-    Service(usize, Seen<Service>),
-    Budget(usize, Seen<PodDisruptionBudget>),
-}
-
-/// All watches over all watched namespaces, as one stream that never ends.
-pub(crate) fn watches(client: &Client, scopes: &[Option<String>]) -> SelectAll<BoxStream<'static, News>> {
-    let ours = format!("{}={}", labels::APP_MANAGED_BY, labels::NAME);
-    let gateways = format!("{}={}", labels::COMPONENT, labels::GATEWAY);
-    let mut all = SelectAll::new();
-    for (number, scope) in scopes.iter().map(Option::as_ref).enumerate() {
-        all.push(watch(client, scope, "", number, News::Group));
-        all.push(watch(client, scope, "", number, News::Pool));
-        all.push(watch(client, scope, labels::BIRTH, number, News::Worker));
-        all.push(watch(client, scope, &gateways, number, News::Gateway));
-        all.push(watch(client, scope, &ours, number, News::Deployment));
-        all.push(watch(client, scope, &ours, number, News::Service));
-        all.push(watch(client, scope, &ours, number, News::Budget));
-    }
-    all
-}
-
-fn watch<K>(
-    client: &Client,
-    scope: Option<&String>,
-    selector: &str,
-    number: usize,
-    wrap: fn(usize, Seen<K>) -> News,
-) -> BoxStream<'static, News>
-where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-        + Clone
-        + Debug
-        + DeserializeOwned
-        + Send
-        + Sync
-        + 'static,
-{
-    let api: Api<DeserializeGuard<K>> = match scope {
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-        None => Api::all(client.clone()),
-    };
-    let mut config = watcher::Config::default().timeout(WATCH_SECONDS);
-    if !selector.is_empty() {
-        config = config.labels(selector);
-    }
-    let events = watcher(api, config).default_backoff();
-    let events = events.filter_map(move |event| async move {
-        match event {
-            Ok(event) => Some(wrap(number, event)),
-            Err(error) => {
-                tracing::warn!(kind = %K::kind(&()), %error, "watch failed, it is tried again");
-                None
-            }
-        }
-    });
-    events.boxed()
-}
 
 /// Turns events into the world's changes, facts for the commander and work for the reconcilers.
 #[derive(Debug)]
@@ -203,6 +127,21 @@ impl Observer {
             }
             News::Gateway(watch, event) => {
                 enrol(&self.roster, &mut world.gateways, watch, event);
+                return Vec::new();
+            }
+            News::Node(watch, event) => {
+                let workers = world.take_node(watch, event).into_iter();
+                return workers.map(Touched::Worker).collect();
+            }
+            News::NodesForbidden => {
+                if !std::mem::replace(&mut world.nodes_forbidden, true) {
+                    tracing::warn!("nodes may not be read: a cordon drains nobody early");
+                    return world
+                        .groups
+                        .iter()
+                        .map(|(key, _)| Touched::Owner(Target::Group(key.clone())))
+                        .collect();
+                }
                 return Vec::new();
             }
             News::Deployment(watch, event) => owners(&mut world.deployments, watch, event),
@@ -327,15 +266,16 @@ impl Observer {
 
     /// News of one worker's pod.
     fn worker_facts(&mut self, key: &ObjectKey) -> Vec<Fact> {
-        let pod = {
+        let fact = {
             let world = self.world.lock();
-            world
-                .workers
-                .get(key)
-                .filter(|pod| !world.is_foreign(pod))
-                .cloned()
+            let pod = world.workers.get(key).filter(|pod| !world.is_foreign(pod));
+            pod.and_then(|pod| {
+                let fact = pods::worker_fact(pod)?;
+                let must_go = fact.must_go || world.must_leave(pod);
+                Some(WorkerFact { must_go, ..fact })
+            })
         };
-        let fact = pod.as_deref().and_then(pods::worker_fact).filter(|fact| {
+        let fact = fact.filter(|fact| {
             let first = self.births.get(&fact.birth).is_none_or(|first| first == key);
             if !first {
                 tracing::warn!(pod = %key, birth = %fact.birth, "a second pod claims this birth, it is ignored");

@@ -96,6 +96,11 @@ fn own_conditions(scene: &Scene, memory: &GroupMemory) -> Vec<ConditionView> {
             format!("pool {pool} is of another class than this group; no gateway of this operator serves it");
         all.push(wrong(conditions::POOL_CLASS_MISMATCH, "OtherClass", text));
     }
+    if scene.nodes_forbidden {
+        let text = "the operator may not read nodes: a worker on a cordoned node is drained only once its pod is told \
+                    to stop; allow it with the chart's readNodes";
+        all.push(wrong(conditions::NODES_UNREADABLE, "Forbidden", text.to_owned()));
+    }
     if let Some(name) = &memory.taken_name {
         let text = format!(
             "pod {name} is not this group's: it is left alone, and no worker was made under its name"

@@ -181,3 +181,56 @@ async fn the_controller_ends_when_the_commander_is_gone() {
         .unwrap();
     assert!(matches!(ended, Err(ControllerError::CommanderGone)));
 }
+
+const NODE: &str = "/api/v1/nodes/n1";
+
+fn node(cordoned: bool) -> serde_json::Value {
+    json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "spec": {"unschedulable": cordoned}})
+}
+
+#[tokio::test]
+async fn a_cordon_makes_the_workers_of_its_node_leave_and_an_uncordon_lets_them_stay() {
+    let api = FakeApi::new();
+    api.put(&format!("{GROUPS}/blue"), blue());
+    api.put(NODE, node(false));
+    let mut running = Running::over(api);
+    running.until(|fact| *fact == Fact::Synced).await;
+    running.spawn(Birth(7));
+    running.until(|fact| matches!(fact, Fact::Worker(_))).await;
+    let mut pod = running.api.list(&format!("{PODS}/"))[0].clone();
+    let path = format!("{PODS}/{}", pod["metadata"]["name"].as_str().unwrap());
+    pod["spec"]["nodeName"] = json!("n1");
+    running.api.put(&path, pod);
+    running.api.put(NODE, node(true));
+    running
+        .until(|fact| matches!(fact, Fact::Worker(worker) if worker.must_go))
+        .await;
+    running.api.put(NODE, node(false));
+    let told = running.until(|fact| matches!(fact, Fact::Worker(_))).await;
+    assert!(matches!(told, Fact::Worker(worker) if !worker.must_go));
+    running.stop.cancel();
+}
+
+#[tokio::test]
+async fn without_the_right_to_read_nodes_everything_else_goes_on_and_a_condition_says_so() {
+    let api = FakeApi::new();
+    api.put(&format!("{GROUPS}/blue"), blue());
+    api.hook(|call| {
+        let body = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403,
+            "reason": "Forbidden", "message": "nodes is forbidden"});
+        (call.path == "/api/v1/nodes").then_some((403, body))
+    });
+    let mut running = Running::over(api);
+    running.until(|fact| *fact == Fact::Synced).await;
+    let said = |api: &FakeApi| {
+        let group = api.get(&format!("{GROUPS}/blue"));
+        let conditions = group
+            .map(|group| group["status"]["conditions"].clone())
+            .unwrap_or_default();
+        conditions
+            .as_array()
+            .is_some_and(|all| all.iter().any(|condition| condition["type"] == "NodesUnreadable"))
+    };
+    running.api.until(said).await;
+    running.stop.cancel();
+}

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::pods;
-use super::shelf::Shelf;
+use super::shelf::{Seen, Shelf};
+use super::{nodes, pods};
 use crate::api::{Pool, PoolGroup, resolve};
 use crate::vehicle::{GroupSpec, ObjectKey};
 
@@ -56,6 +56,14 @@ pub(crate) struct Judged {
     pub(crate) taken: Option<String>,
 }
 
+/// A node on its shelf: it is in no namespace.
+fn node_key(name: &str) -> ObjectKey {
+    ObjectKey {
+        namespace: String::new(),
+        name: name.to_owned(),
+    }
+}
+
 /// Everything watched.
 #[derive(Debug)]
 pub(crate) struct World {
@@ -67,6 +75,10 @@ pub(crate) struct World {
     pub(crate) deployments: Shelf<Deployment>,
     pub(crate) services: Shelf<Service>,
     pub(crate) budgets: Shelf<PodDisruptionBudget>,
+    /// All nodes, in the one scope there is.
+    pub(crate) nodes: Shelf<Node>,
+    /// The operator may not read nodes.
+    pub(crate) nodes_forbidden: bool,
     pub(crate) judged: BTreeMap<ObjectKey, Judged>,
 }
 
@@ -82,6 +94,8 @@ impl World {
             deployments: Shelf::new(scopes()),
             services: Shelf::new(scopes()),
             budgets: Shelf::new(scopes()),
+            nodes: Shelf::new(vec![None]),
+            nodes_forbidden: false,
             judged: BTreeMap::new(),
         }
     }
@@ -95,6 +109,36 @@ impl World {
             && self.deployments.synced()
             && self.services.synced()
             && self.budgets.synced()
+            && (self.nodes.synced() || self.nodes_forbidden)
+    }
+
+    /// The pod's node is being emptied. Nobody says so while nodes may not be read.
+    pub(crate) fn must_leave(&self, pod: &Pod) -> bool {
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+        node.and_then(|name| self.nodes.get(&node_key(name)))
+            .is_some_and(|node| nodes::is_emptied(node))
+    }
+
+    /// Takes an event of a node in and returns the workers for which it matters.
+    pub(crate) fn take_node(&mut self, watch: usize, event: Seen<Node>) -> Vec<ObjectKey> {
+        self.nodes_forbidden = false;
+        let before = self.emptied();
+        let touched = self.nodes.take(watch, event);
+        let emptied = |key: &ObjectKey| self.nodes.get(key).is_some_and(|node| nodes::is_emptied(node));
+        let changed = touched.iter().filter(|key| emptied(key) != before.contains(*key));
+        changed.flat_map(|node| self.workers_on(&node.name)).collect()
+    }
+
+    fn emptied(&self) -> BTreeSet<ObjectKey> {
+        let nodes = self.nodes.iter().filter(|(_, node)| nodes::is_emptied(node));
+        nodes.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// The workers on a node.
+    fn workers_on(&self, node: &str) -> Vec<ObjectKey> {
+        let there = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(node);
+        let workers = self.workers.iter().filter(|(_, pod)| there(pod));
+        workers.map(|(key, _)| key.clone()).collect()
     }
 
     /// A living group of this operator's class.

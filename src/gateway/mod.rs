@@ -3,6 +3,7 @@
 mod access;
 mod admin;
 mod answer;
+mod args;
 mod bearer;
 mod body;
 mod clock;
@@ -42,111 +43,16 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use self::access::AccessLogError;
+pub use self::args::GatewayArgs;
 pub use self::bearer::JwksError;
 pub use self::cookie::{Cookie, Seal, SealError};
 pub use self::front::Limits;
 pub use self::hygiene::Network;
 pub use self::named::IdentityConfig;
 pub use self::set_cookie::{CookieConfig, CookieError, CookieSameSite, CookieSecure};
-use crate::api::measures::DurationText;
 use crate::channel::link::{LinkConfig, Token};
 use crate::clock::Clock;
 use crate::credentials::{Key, NoRandomness, hex_encode, random_bytes};
-
-/// Flags of `elastic-pool gateway`.
-#[derive(Debug, clap::Args)]
-pub struct GatewayArgs {
-    /// Pool that this gateway serves, as namespace/name.
-    #[arg(long, env = "ELASTIC_POOL_POOL")]
-    pub pool: String,
-    /// host:port of the operator's channel.
-    #[arg(long, env = "ELASTIC_POOL_CHANNEL")]
-    pub channel: String,
-    /// File with the service account token for the channel.
-    #[arg(long, default_value = "/var/run/elastic-pool/token/token")]
-    pub token_file: PathBuf,
-    /// Folder with cookie-key, cookie-key-previous (may be absent) and pool-key, 64 hex digits each.
-    #[arg(long, default_value = "/var/run/elastic-pool/secret")]
-    pub secret_dir: PathBuf,
-    /// Where clients connect.
-    #[arg(long, default_value = "[::]:8080")]
-    pub listen: SocketAddr,
-    /// Where probes and metrics are served.
-    #[arg(long, default_value = "[::]:9090")]
-    pub admin_listen: SocketAddr,
-    /// Where /_commander/open is served; it names users, so keep it on loopback.
-    #[arg(long, default_value = "127.0.0.1:9091")]
-    pub monitor_listen: SocketAddr,
-    /// This pod's UID.
-    #[arg(long, env = "POD_UID")]
-    pub pod_uid: String,
-    /// This pod's name, for the log.
-    #[arg(long, env = "POD_NAME", default_value = "")]
-    pub pod_name: String,
-    /// Name of the affinity cookie; with Secure it gets the prefix `__Host-`.
-    #[arg(long, default_value = "pool-affinity")]
-    pub cookie_name: String,
-    /// When the cookie is Secure.
-    #[arg(long, value_enum, default_value = "auto")]
-    pub cookie_secure: CookieSecure,
-    /// Domain whose hosts share the cookie; absent: the one host that set it.
-    #[arg(long)]
-    pub cookie_domain: Option<String>,
-    /// SameSite attribute of the cookie.
-    #[arg(long, value_enum, default_value = "lax")]
-    pub cookie_same_site: CookieSameSite,
-    /// After this time a browser forgets the cookie, such as 720h; absent: when it is closed.
-    #[arg(long, value_parser = duration)]
-    pub cookie_lifetime: Option<Duration>,
-    /// Header that tells API clients apart; who sends it is believed.
-    #[arg(long, conflicts_with = "identity_claim")]
-    pub identity_header: Option<http::HeaderName>,
-    /// Claim of a verified bearer token that tells API clients apart.
-    #[arg(long, requires = "identity_jwks")]
-    pub identity_claim: Option<String>,
-    /// File with the keys of bearer tokens, as a JSON Web Key Set.
-    #[arg(long)]
-    pub identity_jwks: Option<PathBuf>,
-    /// Wanted issuer of bearer tokens.
-    #[arg(long)]
-    pub identity_issuer: Option<String>,
-    /// Wanted audience of bearer tokens.
-    #[arg(long)]
-    pub identity_audience: Option<String>,
-    /// Networks of proxies whose X-Forwarded-* headers are believed.
-    #[arg(long, value_delimiter = ',')]
-    pub trusted_proxies: Vec<Network>,
-    /// Client connections at once; more are closed.
-    #[arg(long, default_value_t = 10_000)]
-    pub max_connections: usize,
-    /// For a request's head to arrive, and for an idle connection, such as 60s.
-    #[arg(long, default_value = "60s", value_parser = duration)]
-    pub head_timeout: Duration,
-    /// For the next piece of a request's body to arrive, such as 60s.
-    #[arg(long, default_value = "60s", value_parser = duration)]
-    pub body_timeout: Duration,
-    /// Bytes of a request's body; a longer one is answered with 413. Absent: any number.
-    #[arg(long)]
-    pub max_body: Option<u64>,
-    /// File that gets a line of JSON per request; - is standard output. Absent: no access log.
-    #[arg(long, allow_hyphen_values = true)]
-    pub access_log: Option<PathBuf>,
-    /// Between turning unready and taking no more connections, such as 5s.
-    #[arg(long, default_value = "5s", value_parser = duration)]
-    pub drain_delay: Duration,
-    /// For open requests and streams to finish after that, such as 30s.
-    #[arg(long, default_value = "30s", value_parser = duration)]
-    pub drain_timeout: Duration,
-}
-
-/// A duration as in a manifest; a bare number is seconds.
-fn duration(text: &str) -> Result<Duration, String> {
-    let seconds = text
-        .parse::<u32>()
-        .map(|seconds| Duration::from_secs(seconds.into()));
-    let parsed = seconds.ok().or_else(|| DurationText::from(text).parse());
-    parsed.ok_or_else(|| format!("`{text}` is no duration such as 5s or 1m30s"))
-}
 
 /// All that a gateway needs to know before it starts.
 #[derive(Debug)]
@@ -440,22 +346,12 @@ pub async fn run(args: GatewayArgs, stop: CancellationToken) -> anyhow::Result<(
     };
     let config = GatewayConfig {
         cookie_key_previous: secret("cookie-key-previous")?,
-        cookie: CookieConfig {
-            name: args.cookie_name.clone(),
-            domain: args.cookie_domain.clone(),
-            same_site: args.cookie_same_site,
-            secure: args.cookie_secure,
-            lifetime: args.cookie_lifetime,
-        },
-        identity: identity(&args),
+        cookie: args.cookie(),
+        identity: args.identity(),
         trusted_proxies: args.trusted_proxies.clone(),
         max_connections: args.max_connections,
         access_log: args.access_log.clone(),
-        limits: Limits {
-            head_timeout: args.head_timeout,
-            body_timeout: args.body_timeout,
-            max_body: args.max_body,
-        },
+        limits: args.limits(),
         drain_delay: args.drain_delay,
         drain_timeout: args.drain_timeout,
         ..GatewayConfig::new(
@@ -489,19 +385,6 @@ pub async fn run(args: GatewayArgs, stop: CancellationToken) -> anyhow::Result<(
     println!("{ports}");
     gateway.ended().await;
     Ok(())
-}
-
-fn identity(args: &GatewayArgs) -> IdentityConfig {
-    match (&args.identity_header, &args.identity_claim, &args.identity_jwks) {
-        (Some(name), ..) => IdentityConfig::Header(name.clone()),
-        (None, Some(claim), Some(jwks)) => IdentityConfig::Jwt {
-            claim: claim.clone(),
-            jwks: jwks.clone(),
-            issuer: args.identity_issuer.clone(),
-            audience: args.identity_audience.clone(),
-        },
-        _ => IdentityConfig::Cookie,
-    }
 }
 
 fn read_key(folder: &Path, name: &str) -> anyhow::Result<Option<Key>> {

@@ -1,5 +1,10 @@
 //! Clients that send what no browser does; what must become of it stands in `tests/corpus/hostile.txt`.
 
+#![expect(
+    clippy::float_cmp,
+    reason = "counters are whole numbers, which floats carry exactly"
+)]
+
 use std::time::Duration;
 
 use crate::commander::{Commander, full, welcome, worker};

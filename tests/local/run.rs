@@ -81,6 +81,8 @@ impl Run {
             .arg("--state-file")
             .arg(folder.path().join("state.json"))
             .arg(format!("--gateways={gateways}"))
+            .arg("--save-decisions")
+            .arg(folder.path().join("decisions"))
             .env("TMPDIR", folder.path())
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
@@ -132,7 +134,8 @@ impl Run {
         serde_json::from_slice(&text).unwrap_or_default()
     }
 
-    fn monitor(&self) -> SocketAddr {
+    /// Address of the monitor.
+    pub(crate) fn monitor(&self) -> SocketAddr {
         self.table()["monitor"].as_str().unwrap().parse().unwrap()
     }
 

@@ -213,11 +213,12 @@ fn judge(case: &Case, arrived: &[Arrival], expected: &Ends, faults: &mut String)
         );
         return;
     }
-    let all: String = arrived
-        .iter()
-        .map(|arrival| format!("{}{}", arrival.head, String::from_utf8_lossy(&arrival.body)))
-        .collect();
-    let all = all.to_ascii_lowercase();
+    let mut all = String::new();
+    for arrival in arrived {
+        all.push_str(&arrival.head);
+        all.push_str(&String::from_utf8_lossy(&arrival.body));
+    }
+    all.make_ascii_lowercase();
     for with in case.with.iter().filter(|_| answered > 0) {
         if !all.contains(&with.to_ascii_lowercase()) {
             let _ = writeln!(faults, "{}: no `{with}` in {all}", case.name);

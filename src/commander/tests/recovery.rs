@@ -1,131 +1,169 @@
-//! A new leader and moves that the last one had not finished (D3, "a new leader, per user").
+//! A new leader and strangers on the channel (D3).
 
-use super::*;
-use crate::channel::proto::{LookUp, Ownership};
-use crate::commander::{GATEWAYS_LIMIT, RECOVERY_LIMIT};
+use std::time::Duration;
 
-const BEFORE: u64 = 9;
-const MOVE: u64 = 10;
+use elastic_pool_engine::ids::{Birth, ClientId, Epoch, Term};
 
-/// Alice is frozen on the first worker and staged, complete, on the second; the leader's term is the next one.
-fn in_a_move() -> (World, Birth, Birth) {
-    let (mut world, first, second) = frozen();
-    let staged = Claim {
-        user: "alice".into(),
-        state: claim::State::Staged.into(),
-        r#move: Term(3).number(MOVE),
-        complete: true,
-        ..Claim::default()
-    };
-    world.hello(second, vec![staged]);
-    (world, first, second)
+use super::manifest::{group, pool, spec};
+use super::world::World;
+use crate::channel::proto::{Claim, agent_command, claim};
+use crate::vehicle::{Fact, WorkerFact};
+
+#[test]
+fn a_new_leader_relearns_users_from_agents_and_compacts_nobody_on_empty_windows() {
+    let mut world = World::new(7, spec());
+    let (first, second) = (Birth(Term(3).number(1)), Birth(Term(3).number(2)));
+    let epoch = Term(3).number(9);
+    for birth in [first, second] {
+        world.fact(Fact::Worker(Box::new(World::fact_of(birth))));
+    }
+    world.fact(Fact::Synced);
+    let gateway = world.gateway();
+    assert!(!world.full_table(gateway).live);
+    world.hello(first, vec![world.owned("alice", first, epoch)]);
+    assert!(world.owner("alice").is_none(), "not before every pod has spoken");
+    world.hello(second, vec![world.owned("bob", second, epoch + 1)]);
+    assert_eq!(world.owner("alice"), Some((first, Epoch(epoch))));
+    assert_eq!(world.owner("bob"), Some((second, Epoch(epoch + 1))));
+    world.pass(Duration::from_secs(10));
+    assert!(
+        world.orders.desired[&group()].spawn.is_empty(),
+        "nobody is spawned beside living workers"
+    );
+    assert!(world.retired().is_empty());
+    world.reports(&[0.0, 0.0]);
+    assert_eq!(
+        world.commander.groups[&group()].engine.drains().count(),
+        0,
+        "E5: one row is no window"
+    );
 }
 
-/// Alice is frozen on the first worker; the second has not spoken.
-fn frozen() -> (World, Birth, Birth) {
+#[test]
+fn a_forged_ticket_makes_a_claim_provisional() {
+    let mut world = World::new(7, spec());
+    let first = Birth(Term(3).number(1));
+    world.fact(Fact::Worker(Box::new(World::fact_of(first))));
+    world.fact(Fact::Synced);
+    let mut claim = world.owned("alice", first, Term(3).number(9));
+    claim.ticket = "00".repeat(32);
+    world.hello(first, vec![claim]);
+    let (owner, epoch) = world.owner("alice").unwrap();
+    assert_eq!(owner, first);
+    assert_eq!(epoch.term(), Term(7), "granted anew by this leader");
+}
+
+#[test]
+fn a_new_leader_joins_a_slice_that_nobody_granted_to_its_owner() {
     let mut world = World::new(7, spec());
     let (first, second) = (Birth(Term(3).number(1)), Birth(Term(3).number(2)));
     for birth in [first, second] {
         world.fact(Fact::Worker(Box::new(World::fact_of(birth))));
     }
     world.fact(Fact::Synced);
-    let frozen = Claim {
-        state: claim::State::Frozen.into(),
-        r#move: Term(3).number(MOVE),
-        ..world.owned("alice", first, Term(3).number(BEFORE))
+    world.gateway();
+    world.hello(first, vec![world.owned("alice", first, Term(3).number(9))]);
+    let slice = Claim {
+        user: "alice".into(),
+        state: claim::State::Provisional.into(),
+        clients: vec![ClientId([8; 16]).to_string()],
+        ..Claim::default()
     };
-    world.hello(first, vec![frozen]);
+    world.hello(second, vec![slice]);
+    world.pass(Duration::from_secs(1));
+    assert_eq!(world.owner("alice").map(|(owner, _)| owner), Some(first));
+    let joined = |command: &agent_command::Command| matches!(command, agent_command::Command::Snapshot(snapshot) if snapshot.join);
+    assert!(
+        world.agents[&second].told.iter().any(joined),
+        "the slice is asked for"
+    );
+}
+
+#[test]
+fn an_agent_of_a_foreign_pod_is_refused() {
+    let mut world = World::serving();
+    let before = world.commander.agents.len();
+    world.hello(Birth(999), Vec::new());
+    assert_eq!(world.commander.agents.len(), before);
+    assert!(world.agents[&Birth(999)].told.is_empty());
+}
+
+/// A new leader that has heard of two workers of an earlier one, and the agent of the second only.
+fn half_heard() -> (World, Birth, Birth) {
+    let mut world = World::new(7, spec());
+    let (first, second) = (Birth(Term(3).number(1)), Birth(Term(3).number(2)));
+    for birth in [first, second] {
+        world.fact(Fact::Worker(Box::new(World::fact_of(birth))));
+    }
+    world.fact(Fact::Synced);
+    world.gateway();
+    world.hello(second, Vec::new());
     (world, first, second)
 }
 
-fn seen_at(birth: Birth) -> Ownership {
-    Ownership {
-        user: "alice".into(),
-        birth: birth.0,
-        epoch: Term(3).number(MOVE),
-        ..Ownership::default()
-    }
-}
-
-fn told(world: &World, birth: Birth, which: impl Fn(&agent_command::Command) -> bool) -> bool {
-    world.agents[&birth].told.iter().any(which)
-}
-
-fn thaws(command: &agent_command::Command) -> bool {
-    matches!(command, agent_command::Command::Thaw(_))
-}
-
-/// Found by the model: both agents were heard, and a gateway that had heard the Route was not.
 #[test]
-fn a_new_leader_undoes_no_move_before_the_gateways_have_spoken() {
-    let (mut world, first, second) = in_a_move();
-    assert!(
-        world.commander.pools[&pool()].live,
-        "nobody else waits for the gateways"
-    );
-    assert_eq!(world.owner("alice"), None);
-    assert!(!told(&world, first, thaws));
-    world.gateway();
-    world.pass(GATEWAYS_LIMIT);
+fn a_worker_that_has_not_spoken_to_the_new_leader_stays_reachable_and_is_never_given_up_as_a_spawn() {
+    let (mut world, first, second) = half_heard();
+    let told = world.commander.pools[&pool()].told.workers.keys().copied();
     assert_eq!(
-        world.owner("alice"),
-        Some((first, Epoch(Term(7).number(1)))),
-        "no gateway saw it: undone"
+        told.collect::<Vec<_>>(),
+        [first, second],
+        "D4: gateways go on forwarding"
     );
-    assert!(told(&world, first, thaws));
-    assert!(told(&world, second, |command| matches!(
-        command,
-        agent_command::Command::Discard(_)
-    )));
+    for _ in 0..11 {
+        world.reports(&[0.0]);
+        assert!(world.drained().is_empty(), "E5: not while the other is unknown");
+        assert!(world.retired().is_empty());
+    }
+    assert!(world.wanted(&group()).is_empty(), "nobody is spawned beside it");
+    world.hello(first, vec![world.owned("alice", first, Term(3).number(9))]);
+    assert_eq!(world.owner("alice").map(|(owner, _)| owner), Some(first));
+    world.reports(&[0.0]);
+    assert!(world.drained().is_empty(), "E5: one row is no window");
+    world.reports(&[0.0]);
+    assert_eq!(world.drained().len() + world.retired().len(), 1, "E5: known now");
 }
 
 #[test]
-fn a_move_that_a_gateway_saw_goes_through() {
-    let (mut world, first, second) = in_a_move();
-    world.gateway_that_knows(vec![seen_at(second)]);
-    world.pass(RECOVERY_LIMIT);
-    assert_eq!(world.owner("alice"), Some((second, Epoch(Term(3).number(MOVE)))));
-    assert!(!told(&world, first, thaws));
-    assert!(told(&world, first, |command| matches!(
-        command,
-        agent_command::Command::Forget(_)
-    )));
-    assert!(told(&world, second, |command| matches!(
-        command,
-        agent_command::Command::Activate(_)
-    )));
+fn once_the_silent_one_is_dead_its_group_is_decided_on_without_it() {
+    let (mut world, first, second) = half_heard();
+    for _ in 0..14 {
+        world.reports(&[0.0]);
+    }
+    assert_eq!(world.births(), [second], "D1: nobody reached it for deadTimeout");
+    assert_eq!(world.retired(), [first]);
 }
 
 #[test]
-fn a_user_in_a_move_is_not_called_gone_while_his_gateways_are_awaited() {
-    let (mut world, ..) = in_a_move();
-    let gateway = world.gateway();
-    let question = LookUp {
-        request: 5,
-        user: "alice".into(),
-        client: ClientId([1; 16]).to_string(),
-        epoch: Term(3).number(BEFORE),
+fn a_worker_that_is_going_when_the_leader_changes_is_emptied_by_the_new_one() {
+    let mut world = World::new(7, spec());
+    let (first, second) = (Birth(Term(3).number(1)), Birth(Term(3).number(2)));
+    let going = WorkerFact {
+        terminating: true,
+        ..World::fact_of(second)
     };
-    world.gateway_says(gateway, gateway_message::Message::LookUp(question));
-    let found = world.gateways[gateway]
-        .told
-        .iter()
-        .find_map(|command| match command {
-            gateway_command::Command::Found(found) => Some(found.verdict()),
-            _ => None,
-        });
-    assert_eq!(found, Some(found::Verdict::Wait));
+    world.fact(Fact::Worker(Box::new(World::fact_of(first))));
+    world.fact(Fact::Worker(Box::new(going)));
+    world.fact(Fact::Synced);
+    world.gateway();
+    world.hello(first, Vec::new());
+    world.pass(Duration::from_secs(6));
+    world.hello(second, vec![world.owned("alice", second, Term(3).number(9))]);
+    world.pass(Duration::from_secs(1));
+    assert_eq!(world.owner("alice").map(|(owner, _)| owner), Some(first), "D2");
 }
 
 #[test]
-fn a_user_whose_new_worker_is_only_silent_lives_there() {
-    let (mut world, first, second) = frozen();
-    world.gateway_that_knows(vec![seen_at(second)]);
-    world.pass(RECOVERY_LIMIT);
-    assert_eq!(world.owner("alice"), Some((second, Epoch(Term(3).number(MOVE)))));
-    assert!(!told(&world, first, thaws));
-    assert!(told(&world, first, |command| matches!(
-        command,
-        agent_command::Command::Forget(_)
-    )));
+fn a_new_leader_grows_on_what_it_knows_without_waiting_for_a_window() {
+    let mut world = World::new(7, spec());
+    let first = Birth(Term(3).number(1));
+    world.fact(Fact::Worker(Box::new(World::fact_of(first))));
+    world.fact(Fact::Synced);
+    world.hello(first, Vec::new());
+    world.reports(&[0.9]);
+    assert_eq!(
+        world.wanted(&group()).len(),
+        1,
+        "E5: growth goes on from what is known"
+    );
 }

@@ -27,6 +27,7 @@ use crate::api::resolve;
 use crate::channel::LeaderState;
 use crate::channel::server::Server;
 use crate::credentials::{hex_encode, random_bytes};
+use crate::decisions;
 use crate::metrics::Metrics;
 use crate::monitor::{self, Monitor};
 use auth::LocalTokens;
@@ -53,6 +54,9 @@ pub struct LocalArgs {
     /// Where the monitor's state and the metrics are served.
     #[arg(long, default_value = "127.0.0.1:7070")]
     pub monitor: SocketAddr,
+    /// Folder in which every decision is saved as JSON lines, a file for each group, at most 80 MiB of them.
+    #[arg(long)]
+    pub save_decisions: Option<PathBuf>,
     /// Writes the addresses and process ids of all parts into this file as JSON, whenever they change.
     #[arg(long)]
     pub state_file: Option<PathBuf>,
@@ -128,6 +132,10 @@ async fn serve(
         Server::new(tokens.clone(), leading, events).on_refused(move |reason| counted.peer_refused(reason));
     tokio::spawn(server.serve(channel, stop.clone()));
 
+    let sink = match args.save_decisions.clone() {
+        Some(folder) => Some(decisions::save_in(folder, Arc::clone(&metrics)).context("save decisions")?),
+        None => None,
+    };
     let (facts, fact_events) = mpsc::channel(QUEUE);
     let (orders, wanted) = watch::channel(Arc::new(Orders::default()));
     let commander = crate::commander::start(
@@ -135,6 +143,7 @@ async fn serve(
         channel_events,
         fact_events,
         orders,
+        sink,
         Arc::clone(&metrics),
         stop.clone(),
     );

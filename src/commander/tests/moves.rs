@@ -1,0 +1,45 @@
+//! Moves of live users (V).
+
+use super::world::World;
+use crate::channel::proto::gateway_command;
+
+#[test]
+fn an_aborted_move_leaves_its_user_where_he_was_under_a_higher_epoch() {
+    let mut world = World::serving();
+    let reception = world.births()[0];
+    world.saturate();
+    world.make_wanted();
+    world.agents.get_mut(&reception).unwrap().nack_snapshots = true;
+    world.login("alice", 1, reception);
+    let (owner, epoch) = world.owner("alice").unwrap();
+    assert_eq!(owner, reception);
+    let cancelled = world.gateways[0]
+        .told
+        .iter()
+        .rev()
+        .find_map(|command| match command {
+            gateway_command::Command::Cancel(cancel) => cancel.user.clone(),
+            _ => None,
+        });
+    assert_eq!(
+        cancelled.map(|user| (user.birth, user.epoch)),
+        Some((reception.0, epoch.0))
+    );
+    assert!(world.commander.operations.active.is_empty());
+}
+
+#[test]
+fn a_gateway_that_connects_in_a_move_holds_too() {
+    let mut world = World::serving();
+    let reception = world.births()[0];
+    world.saturate();
+    world.make_wanted();
+    world.agents.get_mut(&reception).unwrap().ignores = |_| true;
+    world.login("alice", 1, reception);
+    let late = world.gateway();
+    let held = world.gateways[late]
+        .told
+        .iter()
+        .any(|command| matches!(command, gateway_command::Command::Hold(_)));
+    assert!(held);
+}
