@@ -330,6 +330,7 @@ impl Commander {
         let (key, uid, name) = (worker.group.clone(), worker.pod_uid().to_owned(), worker.name());
         let failure = worker.fact.as_ref().and_then(|fact| fact.failure.as_ref());
         let fault = failure.map_or(SpawnFault::TimedOut, SpawnFailure::fault);
+        self.deposits.cut(birth);
         self.operations_lose_worker(birth);
         self.recovery_loses_worker(birth);
         let Some(group) = self.groups.get_mut(&key) else {

@@ -8,6 +8,7 @@ mod actor;
 mod archive;
 mod commands;
 mod decide;
+mod deposits;
 mod drain;
 mod facts;
 mod gateways;
@@ -83,6 +84,7 @@ pub struct Commander {
     agents: HashMap<ConnectionId, Birth>,
     gateways: HashMap<ConnectionId, ObjectKey>,
     operations: Operations,
+    deposits: deposits::Deposits,
     drains: BTreeMap<Birth, drain::DrainState>,
     recovery: recovery::Recovery,
     /// Births whose last pod is gone, so that a late fact does not bring them back.
@@ -111,6 +113,7 @@ impl Commander {
             agents: HashMap::new(),
             gateways: HashMap::new(),
             operations: Operations::default(),
+            deposits: deposits::Deposits::default(),
             drains: BTreeMap::new(),
             recovery: recovery::Recovery::default(),
             buried: BTreeSet::new(),
@@ -172,6 +175,7 @@ impl Commander {
         self.bury_silent();
         self.release_restarts();
         self.tick_operations();
+        self.tick_deposits();
         self.fill_drains();
         let now = self.now;
         let due: Vec<ObjectKey> = self

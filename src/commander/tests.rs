@@ -18,6 +18,7 @@ use crate::credentials::Key;
 use crate::metrics::Metrics;
 use crate::vehicle::{Fact, GroupSpec, Mode, ObjectKey, Orders, PoolKeys, WorkerFact};
 
+mod deposits;
 mod recovery;
 
 fn pool() -> ObjectKey {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails here says where")]
 
 mod app;
+mod deposits;
 mod life;
 mod moves;
 mod path;
