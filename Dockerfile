@@ -6,10 +6,10 @@ COPY . .
 # The gnu target comes with every toolchain; glibc can be linked statically, and resolves names with `files dns`.
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/src/target \
     triple=$(rustc -vV | sed -n 's/^host: //p') \
-    && RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --locked --target "$triple" --bin elastic-pool \
+    && RUSTFLAGS='-C target-feature=+crt-static' cargo build --profile dist --locked --target "$triple" --bin elastic-pool \
     && mkdir -p /image/tmp /image/etc /image/usr/local/bin \
     && chmod 1777 /image/tmp \
-    && cp "target/$triple/release/elastic-pool" /image/usr/local/bin/elastic-pool \
+    && cp "target/$triple/dist/elastic-pool" /image/usr/local/bin/elastic-pool \
     && printf 'root:x:0:0::/:\nnonroot:x:65532:65532::/:\n' > /image/etc/passwd \
     && printf 'hosts: files dns\n' > /image/etc/nsswitch.conf
 

@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build check test test-long mutants fuzz model generate demo demo-down local bench deny image clean
+.PHONY: help build check test test-long mutants fuzz model generate demo demo-down local bench bench-gateway conformance deny image clean
 # Nothing here is built twice at the same time: cargo has its own parallelism.
 .NOTPARALLEL:
 
@@ -12,7 +12,7 @@ SECONDS_EACH ?= 600
 FILE ?= manifests/samples/shop.yaml
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
 
 build: ## the binaries, for development
 	scripts/tools.sh base
@@ -59,6 +59,14 @@ local: ## the sample group as processes, without Kubernetes; Ctrl-C ends all (FI
 bench: ## measure; prints lines `figure NAME VALUE UNIT`
 	scripts/tools.sh base
 	scripts/bench.sh
+
+bench-gateway: ## the gateway and the agent beside HAProxy, nginx and Envoy; prints lines `figure NAME VALUE UNIT`
+	scripts/tools.sh base
+	scripts/bench-gateway.sh
+
+conformance: ## clients that others wrote (h2spec, curl, httpx, websockets, undici, grpc) against gateway and agent
+	scripts/tools.sh base
+	scripts/conformance.sh
 
 deny: ## licences, bans, sources and advisories by cargo-deny (builds it first)
 	scripts/tools.sh deny

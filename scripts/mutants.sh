@@ -8,11 +8,11 @@ ROOT=$PWD
 PATH="$(scripts/tools.sh path):$PATH"; export PATH
 work=${CARGO_TARGET_DIR:-$ROOT/target}/mutants
 scripts/mutations.py --copy "$work/engine"
-export CARGO_TARGET_DIR=$work/target CARGO_PROFILE_DEV_DEBUG=false ELASTIC_POOL_CASES=${ELASTIC_POOL_CASES:-2000} RUST_BACKTRACE=0
+export CARGO_TARGET_DIR=$work/target CARGO_PROFILE_DEV_DEBUG=false ELASTIC_POOL_CASES=${ELASTIC_POOL_CASES:-500} RUST_BACKTRACE=0
 run() { # folder of results, flags and tests...
   local out=$1; shift
   # 2: some live; 3: some ran out of time. Both are results.
-  cargo mutants --dir "$work/engine" --in-place --output "$out" --no-shuffle --timeout 60 --cap-lints true --colors never "$@" || { rc=$?; [ $rc = 2 ] || [ $rc = 3 ] || exit $rc; }
+  cargo mutants --dir "$work/engine" --in-place --output "$out" --no-shuffle --test-tool nextest --timeout 60 --cap-lints true --colors never "$@" || { rc=$?; [ $rc = 2 ] || [ $rc = 3 ] || exit $rc; }
 }
 run "$work/first" --iterate "$@" -- --test properties
 # Names hold brackets and signs, so they are asked for by their place.

@@ -2,6 +2,7 @@
 """Breaks the engine on purpose, one named mutation at a time, and asks that the test that guards the rule goes red.
 
     scripts/mutations.py [NAME...]     all of engine/tests/mutations.toml, or those named
+    scripts/mutations.py --texts       only checks that each text to be replaced stands where the table says
     scripts/mutations.py --copy FOLDER only makes the copy of the engine, a workspace of its own (scripts/mutants.sh)
 
 Works on a copy of engine/ in target/mutations. Fails when the unbroken copy is not green, when a text to be replaced
@@ -79,22 +80,38 @@ def of(binary: str) -> list[str]:
 
 
 def is_red(binary: str, test: str) -> bool:
-    """Whether that one test fails; it must be there and the engine must compile."""
+    """Whether that test fails (all that begin with its name); it must be there and the engine must compile."""
     built = cargo(*of(binary), "--no-run")
     if built.returncode != 0:
         raise Fault("does not compile:\n" + built.stderr[-3000:])
-    run = cargo(*of(binary), "--", "--exact", test)
-    if "running 1 test" not in run.stdout:
+    run = cargo(*of(binary), "--", test)
+    if "running 0 tests" in run.stdout:
         raise Fault(f"no test {test} in {binary}")
     return run.returncode != 0
 
 
+def whole(file: Path, mutation: dict) -> str:
+    """The file's text, in which the text to be replaced stands exactly once."""
+    text = file.read_text() if file.exists() else ""
+    if (found := text.count(mutation["find"])) != 1:
+        raise Fault(f"the text stands {found} times in {mutation['file']}, must be once: {mutation['find']!r}")
+    return text
+
+
+def check_texts(mutations: list[dict]) -> int:
+    wrong = 0
+    for mutation in mutations:
+        try:
+            whole(ROOT / "engine/src" / mutation["file"], mutation)
+        except Fault as fault:
+            print(f"{TABLE.relative_to(ROOT)}: {mutation['name']}: {fault}")
+            wrong = 1
+    return wrong
+
+
 def breaks(mutation: dict, sources: Path) -> bool:
     file = sources / mutation["file"]
-    text = file.read_text()
-    found = text.count(mutation["find"])
-    if found != 1:
-        raise Fault(f"the text stands {found} times in {mutation['file']}, must be once: {mutation['find']!r}")
+    text = whole(file, mutation)
     file.write_text(text.replace(mutation["find"], mutation["replace"]))
     try:
         binary, test = mutation["red"].split(" ")
@@ -109,7 +126,7 @@ def check_whole(mutations: list[dict]) -> None:
         built = cargo(*of(binary), "--no-run")
         if built.returncode != 0:
             raise Fault(f"the unbroken engine does not compile:\n{built.stderr[-3000:]}")
-        run = cargo(*of(binary), "--", "--exact", *tests)
+        run = cargo(*of(binary), "--", *tests)
         if run.returncode != 0:
             raise Fault(f"{binary} of the unbroken engine is not green:\n{run.stdout[-3000:]}")
 
@@ -119,6 +136,8 @@ def main() -> int:
         copy(Path(sys.argv[2]))
         return 0
     mutations = tomllib.loads(TABLE.read_text())["mutation"]
+    if sys.argv[1:] == ["--texts"]:
+        return check_texts(mutations)
     if names := sys.argv[1:]:
         if unknown := set(names) - {mutation["name"] for mutation in mutations}:
             print(f"no mutation {', '.join(sorted(unknown))} in {TABLE.relative_to(ROOT)}", file=sys.stderr)

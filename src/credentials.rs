@@ -2,8 +2,6 @@
 //!
 //! All proofs are HMAC-SHA256, written as 64 lower-case hex digits and compared in constant time.
 
-use std::fmt::Write as _;
-
 use elastic_pool_engine::ids::Epoch;
 use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
@@ -111,12 +109,12 @@ pub fn random_bytes<const N: usize>() -> Result<[u8; N], NoRandomness> {
 
 /// `bytes` as lower-case hex.
 pub fn hex_encode(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |four: u8| char::from(DIGITS[usize::from(four)]);
     bytes
         .iter()
-        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+        .flat_map(|byte| [digit(byte >> 4), digit(byte & 15)])
+        .collect()
 }
 
 /// Reads hex of an even length, upper or lower case; `None` for anything else.

@@ -8,14 +8,17 @@ pub mod commander;
 pub mod controller;
 pub mod credentials;
 pub mod decide;
+mod exchange;
 pub mod gateway;
 pub mod load;
 pub mod metrics;
 pub mod monitor;
 pub mod operator;
+mod patience;
 pub mod simulate;
 pub mod telemetry;
 pub mod vehicle;
+mod wire;
 pub mod worker;
 
 pub use elastic_pool_engine as engine;

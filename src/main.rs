@@ -27,6 +27,7 @@ struct Cli {
 }
 
 #[derive(Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "there is one per process")]
 enum Command {
     /// Serves PoolGroups and Pools: commander and controller
     Operator(operator::OperatorArgs),

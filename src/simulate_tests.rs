@@ -113,7 +113,7 @@ fn bad_input_names_file_line_and_what_would_be_right(
 
 #[test]
 fn a_line_of_ten_megabytes_is_refused() {
-    let error = answer(&[b'9'; 12 << 20], GROUP, |_| {}).unwrap_err();
+    let error = answer(&b"9".repeat(12 << 20), GROUP, |_| {}).unwrap_err();
     assert!(
         error.starts_with("day.csv:1: the line is longer than 200 bytes"),
         "{error}"

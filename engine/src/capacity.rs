@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::Because;
 use crate::backoff::Backoff;
+use crate::compaction;
 use crate::group::{Group, SpawnFault, WorkerView};
 use crate::ids::Birth;
 use crate::placement::Figures;
@@ -385,10 +386,10 @@ struct Seen<'a> {
     now: Duration,
 }
 
-impl Seen<'_> {
+impl<'a> Seen<'a> {
     /// G2, in its order: a drain to cancel, a spawn to wait for, `max`; then the pause of G4.
     fn make_room(self, need: Need) -> Growth {
-        if let Some(drained) = self.group.compacting().next() {
+        if let Some(drained) = self.cancellable() {
             let hindrance = Hindrance::DrainCancelled(Arc::clone(&drained.name));
             let why = Why::Hindered(need, hindrance);
             return Growth::new(0, vec![drained.birth], Reason::DrainCancelled, why);
@@ -399,6 +400,13 @@ impl Seen<'_> {
             return Growth::new(0, vec![], Reason::SpawnInFlight, why);
         }
         self.spawn(1, Reason::CannotPlace, need)
+    }
+
+    /// The emptiest compaction drain, unless the group would have too many workers with it: C8 would drain it again, for ever.
+    fn cancellable(self) -> Option<&'a WorkerView> {
+        let drained = self.group.compacting().next()?;
+        let with_it = self.group.placeable_count() + 1;
+        (!compaction::is_too_many(self.group, self.policy, with_it)).then_some(drained)
     }
 
     /// G5: as many drains are cancelled as workers are missing, the emptiest first, before anybody is spawned.

@@ -174,20 +174,24 @@ pub fn compaction(group: &Group, policy: &Policy, now: Duration) -> Compaction {
     }
 }
 
-/// More workers stay than `max` and the surge of those about to be replaced allow (C8).
-pub fn is_above_max(group: &Group, policy: &Policy, now: Duration) -> bool {
-    let staying = group.placeable_count() + group.in_flight_count(policy.spawn_timeout, now);
+/// Workers that stay: routable and not draining, or on their way.
+pub fn staying(group: &Group, policy: &Policy, now: Duration) -> usize {
+    group.placeable_count() + group.in_flight_count(policy.spawn_timeout, now)
+}
+
+/// More than `max` and the surge of those about to be replaced allow (C8).
+pub fn is_too_many(group: &Group, policy: &Policy, staying: usize) -> bool {
     let surge = policy.max_surge.min(group.outdated_count());
     policy.max.is_some_and(|max| staying > max.saturating_add(surge))
 }
 
 fn decide(group: &Group, policy: &Policy, ledger: &Ledger, now: Duration) -> Result<(Step, Why), Why> {
-    let above_max = is_above_max(group, policy, now);
+    let staying = staying(group, policy, now);
+    let above_max = is_too_many(group, policy, staying);
     if !above_max && !ledger.is_above_margin() {
         return Err(Why::WithinMargin(*ledger));
     }
     known(group)?;
-    let staying = ledger.workers + group.in_flight_count(policy.spawn_timeout, now);
     if let Some(spawn) = group.in_flight(policy.spawn_timeout, now).next_back() {
         let name = Arc::clone(&spawn.name);
         let unneeded = above_max || (staying > policy.min && capacity::has_room(group, policy, now).is_ok());

@@ -366,4 +366,27 @@ mod tests {
         assert_eq!(group.fresh().count(), 0);
         assert_eq!(group.expire(Duration::from_secs(16)), []);
     }
+
+    #[test]
+    fn victims_are_known_and_not_passed_over_any_more() {
+        let pause = Duration::from_secs(5);
+        let worker = |birth, load, passed: bool, stale| WorkerView {
+            occupancy: Share::from_percent(load),
+            passed_over_until: passed.then_some(pause),
+            stale,
+            ..WorkerView::new(Birth(birth), "w")
+        };
+        let group = Group::from_iter([
+            worker(1, 20, false, false),
+            worker(2, 10, true, false),
+            worker(3, 5, true, true),
+            worker(4, 0, false, true),
+        ]);
+        let victims = |now: Duration| -> Vec<u64> {
+            let victims = group.victims(now);
+            victims.map(|worker| worker.birth.0).collect()
+        };
+        assert_eq!(victims(pause.saturating_sub(Duration::from_nanos(1))), [1]);
+        assert_eq!(victims(pause), [2, 1]);
+    }
 }

@@ -267,7 +267,8 @@ fn conditions(
     now: Duration,
 ) -> Vec<Condition> {
     let limited = (reason == Reason::MaxWorkers).then_some(Condition::ScalingLimited);
-    let above = compaction::is_above_max(group, policy, now).then_some(Condition::AboveMax);
+    let staying = compaction::staying(group, policy, now);
+    let above = compaction::is_too_many(group, policy, staying).then_some(Condition::AboveMax);
     let failing = spawns.fault.map(Condition::SpawnsFailing);
     let mut stale = group.stale();
     let workers = stale.len();

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use elastic_pool_engine::ids::{Epoch, UserId};
-use http::header::{CONTENT_TYPE, EXPECT, HOST, HeaderValue, UPGRADE};
-use http::{Method, Request, Response, StatusCode, Uri, Version};
+use http::header::{CONTENT_TYPE, HOST, HeaderValue, UPGRADE};
+use http::{Method, Request, Response, StatusCode, Version, request, response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
@@ -22,13 +22,18 @@ use super::relay::{AppBody, OpenGuard, RelayBody};
 use super::shared::Shared;
 use super::streams;
 use super::transfer;
-use super::upstream::{Connection, UpstreamError};
+use super::upstream::UpstreamError;
 use crate::channel::proto::{ClientLeft, UserBorn, agent_message};
+use crate::exchange::{ExchangeError, Reply, Upgraded};
+use crate::patience::{Patience, patrol};
+use crate::wire::{Framing, Wire};
 
 /// How long a user's request waits while the app's instance is being compared (the gateway's hold is longer).
 const COMPARE: Duration = Duration::from_secs(3);
 /// How long a request may take to send its head.
 const HEAD: Duration = Duration::from_secs(30);
+/// Bytes of a body that an HTTP/2 stream may send unasked.
+const FIRST_WINDOW: u32 = 64 << 10;
 /// After a failed accept (no more files): the clients that hold them get time to leave.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -65,23 +70,40 @@ async fn connection(shared: Arc<Shared>, stream: TcpStream, stop: CancellationTo
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
-        .timer(TokioTimer::new())
+        .timer(Patience)
+        // The gateway says it where the app does not.
+        .auto_date_header(false)
         .header_read_timeout(HEAD)
         .max_buf_size(64 << 10);
     builder
         .http2()
         .timer(TokioTimer::new())
+        // V8: what comes before the fence has decided fits into the first window; it opens as the app reads.
+        .initial_stream_window_size(FIRST_WINDOW)
         .max_concurrent_streams(1024);
+    let (stream, watch) = Wire::new(stream);
+    let seen = Arc::clone(&watch);
     let service = service_fn(move |request| {
-        let shared = Arc::clone(&shared);
-        async move { Ok::<_, Infallible>(serve(shared, request).await) }
+        let (shared, framing) = (Arc::clone(&shared), seen.framing(&request));
+        if request.headers().contains_key(UPGRADE) {
+            seen.becomes_tunnel();
+        }
+        async move { Ok::<_, Infallible>(serve(shared, framing, request).await) }
     });
     let serving = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     tokio::pin!(serving);
-    tokio::select! {
-        // A broken connection is the gateway's to notice.
-        _ = &mut serving => {}
-        () = stop.cancelled() => {}
+    let mut patrol = patrol(HEAD);
+    let silent = watch.silent(HEAD);
+    tokio::pin!(silent);
+    loop {
+        tokio::select! {
+            biased;
+            // A broken connection is the gateway's to notice.
+            _ = &mut serving => return,
+            _ = patrol.tick() => {}
+            () = &mut silent => return,
+            () = stop.cancelled() => return,
+        }
     }
 }
 
@@ -109,9 +131,35 @@ fn refused(known: Option<Epoch>) -> Response<RelayBody> {
     response
 }
 
-async fn serve(shared: Arc<Shared>, request: Request<Incoming>) -> Response<RelayBody> {
-    if request.method() == Method::CONNECT || headers::is_contract_path(request.uri().path()) {
-        return answer(StatusCode::NOT_FOUND, "", "not found\n");
+/// What nobody may send, hop or not.
+fn refuse(request: &Request<Incoming>, framing: Framing) -> Option<Response<RelayBody>> {
+    let (status, text) = if [Method::CONNECT, Method::TRACE].contains(request.method()) {
+        (StatusCode::METHOD_NOT_ALLOWED, "not allowed\n")
+    } else if framing == Framing::Ambiguous || request.headers().get_all(HOST).iter().count() > 1 {
+        (StatusCode::BAD_REQUEST, "malformed\n")
+    } else if headers::is_contract_path(request.uri().path()) {
+        return Some(answer(StatusCode::NOT_FOUND, "", "not found\n"));
+    } else {
+        return None;
+    };
+    Some(closing(
+        answer(status, "", text),
+        request.version() == Version::HTTP_2,
+    ))
+}
+
+/// The connection ends with this answer: where its next request would begin is not known.
+fn closing(mut response: Response<RelayBody>, is_h2: bool) -> Response<RelayBody> {
+    if !is_h2 {
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(http::header::CONNECTION, close);
+    }
+    response
+}
+
+async fn serve(shared: Arc<Shared>, framing: Framing, request: Request<Incoming>) -> Response<RelayBody> {
+    if let Some(refusal) = refuse(&request, framing) {
+        return refusal;
     }
     if !shared.lock().hops.accept(request.headers()) {
         shared.counters.hop_refused.add();
@@ -265,16 +313,42 @@ async fn relay(
     });
     let (worker, contract) = {
         let inner = shared.lock();
-        (inner.orders.worker.clone(), inner.app.contract)
+        (inner.orders.worker_header.clone(), inner.app.contract)
     };
-    to_app(&mut request, &named, &worker, upgrade.is_some());
+    let is_h2 = request.version() == Version::HTTP_2;
+    let (mut head, body) = request.into_parts();
+    to_app(&mut head, upgrade.is_some());
+    let mut more = [(headers::WORKER, worker.as_bytes()); 3];
+    let mut count = 1;
+    if let Some((name, value)) = &named.person {
+        more[count] = (*name, value.as_bytes());
+        count += 1;
+    }
     if contract {
         // The app believes our headers only beside its token: other pods can reach its port too.
-        headers::set(request.headers_mut(), headers::TOKEN, shared.contract.token());
+        more[count] = (headers::TOKEN, shared.contract.token().as_bytes());
+        count += 1;
     }
-    match shared.upstream.send(request, shared.now()).await {
-        Ok((response, connection)) => from_app(shared, response, connection, &named, upgrade, guard),
-        Err(UpstreamError::Unsent(error)) => {
+    match shared
+        .upstream
+        .send(&head, &more[..count], body, shared.now())
+        .await
+    {
+        Ok((answer, reply)) => from_app(shared, answer, reply, &named, upgrade, guard),
+        Err(
+            UpstreamError::Unsent(ExchangeError::Body(error))
+            | UpstreamError::Broken(ExchangeError::Body(error)),
+        ) => {
+            // Whoever sent it is to blame, and not the app.
+            tracing::debug!(error = &*error as &dyn std::error::Error, "a request broke off");
+            closing(answer(StatusCode::BAD_REQUEST, "", "malformed\n"), is_h2)
+        }
+        Err(UpstreamError::Broken(error)) => {
+            shared.counters.upstream_failed.add();
+            tracing::debug!(error = &error as &dyn std::error::Error, "the app broke off");
+            answer(StatusCode::BAD_GATEWAY, "upstream", "the app broke off\n")
+        }
+        Err(error) => {
             doubt(shared);
             shared.counters.upstream_failed.add();
             tracing::debug!(
@@ -287,11 +361,6 @@ async fn relay(
                 "the app takes no connection\n",
             )
         }
-        Err(UpstreamError::Broken(error)) => {
-            shared.counters.upstream_failed.add();
-            tracing::debug!(error = &error as &dyn std::error::Error, "the app broke off");
-            answer(StatusCode::BAD_GATEWAY, "upstream", "the app broke off\n")
-        }
     }
 }
 
@@ -301,98 +370,92 @@ pub(crate) fn doubt(shared: &Shared) {
     shared.ask_app.notify_one();
 }
 
-/// Makes the request one for the app: origin form, HTTP/1.1, our headers in place of the gateway's.
-fn to_app(request: &mut Request<Incoming>, named: &Named, worker: &str, upgrade: bool) {
-    if request.uri().scheme().is_some() || request.version() == Version::HTTP_2 {
-        if let Some(host) = request
-            .uri()
-            .authority()
-            .and_then(|host| HeaderValue::from_str(host.as_str()).ok())
-        {
-            request.headers_mut().entry(HOST).or_insert(host);
-        }
-        let path = request.uri().path_and_query().cloned();
-        *request.uri_mut() = path.map_or_else(Uri::default, Uri::from);
+/// Makes the request one for the app: its host where HTTP/2 says it, and nothing of the gateway's connection.
+fn to_app(head: &mut request::Parts, upgrade: bool) {
+    if let Some(host) = head.uri.authority()
+        && let Ok(host) = HeaderValue::from_str(host.as_str())
+    {
+        head.headers.insert(HOST, host);
     }
-    *request.version_mut() = Version::HTTP_11;
-    let fields = request.headers_mut();
-    headers::strip_pool(fields);
-    headers::strip_connection(fields, upgrade);
-    fields.remove(EXPECT);
-    match (&named.user, named.client) {
-        (Some(user), _) => headers::set(fields, headers::USER, &headers::encode_user(user)),
-        (None, Some(client)) => headers::set(fields, headers::GUEST, &client.to_string()),
-        (None, None) => {}
+    let trailers = headers::wants_trailers(&head.headers);
+    headers::strip_connection(&mut head.headers, upgrade);
+    if trailers {
+        headers::set(&mut head.headers, "te", "trailers");
     }
-    headers::set(fields, headers::WORKER, worker);
 }
 
 fn from_app(
     shared: &Arc<Shared>,
-    mut response: Response<Incoming>,
-    connection: Connection,
+    mut head: response::Parts,
+    reply: Reply<Incoming>,
     named: &Named,
     upgrade: Option<Upgrade>,
     guard: OpenGuard,
 ) -> Response<RelayBody> {
-    let login = headers::take_login(response.headers_mut());
+    let login = headers::take_login(&mut head.headers);
     // P7: a later login places nothing anew.
-    if !shared.lock().orders.session_users {
+    if login != Login::Nothing && !shared.lock().orders.session_users {
         note_login(shared, named, &login);
     }
-    let switching = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-    headers::strip_connection(response.headers_mut(), switching);
-    if switching {
-        let Some(upgrade) = upgrade else {
-            return answer(StatusCode::BAD_GATEWAY, "upstream", "the app switched unasked\n");
-        };
-        return switch(shared, response, upgrade, guard);
-    }
-    let is_events = response.headers().get(CONTENT_TYPE).is_some_and(|kind| {
+    let switching = matches!(reply, Reply::Switched(_));
+    headers::strip_connection(&mut head.headers, switching);
+    let body = match reply {
+        Reply::Whole(body, connection) => {
+            if let Some(connection) = connection {
+                shared.upstream.give_back(connection, shared.now());
+            }
+            AppBody::whole(body, guard)
+        }
+        Reply::Streamed(body) => {
+            let end = is_events(&head).then(|| begin_stream(shared, guard.id));
+            AppBody::arriving(body, end, guard)
+        }
+        Reply::Switched(app) => {
+            let Some(upgrade) = upgrade else {
+                return answer(StatusCode::BAD_GATEWAY, "upstream", "the app switched unasked\n");
+            };
+            switch(shared, app, upgrade, guard);
+            return Response::from_parts(head, RelayBody::Own(None));
+        }
+    };
+    Response::from_parts(head, RelayBody::App(Box::new(body)))
+}
+
+fn is_events(head: &response::Parts) -> bool {
+    head.headers.get(CONTENT_TYPE).is_some_and(|kind| {
         kind.as_bytes()
             .get(..17)
             .is_some_and(|kind| kind.eq_ignore_ascii_case(b"text/event-stream"))
-    });
-    let cancel = is_events.then(|| {
-        let cancel = CancellationToken::new();
-        let end = StreamEnd {
-            cancel: cancel.clone(),
-            ended: connection.closed.clone(),
-        };
-        shared.lock().open.becomes_stream(guard.id, end);
-        // A quiesce counts it no longer.
-        shared.changed.notify_waiters();
-        cancel
-    });
-    response.map(|body| RelayBody::App(Box::new(AppBody::new(body, connection, cancel, guard))))
+    })
 }
 
-fn switch(
-    shared: &Arc<Shared>,
-    mut response: Response<Incoming>,
-    upgrade: Upgrade,
-    guard: OpenGuard,
-) -> Response<RelayBody> {
-    let app = hyper::upgrade::on(&mut response);
+/// From here on the open request is a stream.
+fn begin_stream(shared: &Shared, id: u64) -> StreamEnd {
     let end = StreamEnd {
         cancel: CancellationToken::new(),
         ended: CancellationToken::new(),
     };
-    shared.lock().open.becomes_stream(guard.id, end.clone());
+    shared.lock().open.becomes_stream(id, end.clone());
+    // A quiesce counts it no longer.
     shared.changed.notify_waiters();
+    end
+}
+
+fn switch(shared: &Shared, app: Upgraded, upgrade: Upgrade, guard: OpenGuard) {
+    let end = begin_stream(shared, guard.id);
     tokio::spawn(async move {
-        let upgraded = tokio::select! {
+        let gateway = tokio::select! {
             biased;
             () = end.cancel.cancelled() => None,
-            upgraded = async { tokio::try_join!(upgrade.gateway, app) } => upgraded.ok(),
+            gateway = upgrade.gateway => gateway.ok(),
         };
-        match upgraded {
-            Some((gateway, app)) => streams::tunnel(gateway, app, upgrade.websocket, end, guard).await,
-            // Both connections are dropped with what was to become of them.
-            None => end.ended.cancel(),
+        if let Some(gateway) = gateway {
+            streams::tunnel(gateway, app, upgrade.websocket, end, guard).await;
+        } else {
+            drop(app);
+            end.ended.cancel();
         }
     });
-    response.map(|_| RelayBody::Own(None))
 }
 
 /// L1 and L5: binds or unbinds the client before anything of the answer goes out.

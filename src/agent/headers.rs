@@ -1,7 +1,7 @@
 //! Headers between gateway, agent and app: what is stripped, set and read; it decides nothing about users.
 
 use elastic_pool_engine::ids::{ClientId, Epoch, UserId};
-use http::header::{CONNECTION, HeaderMap, HeaderName, HeaderValue, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
+use http::header::{CONNECTION, EXPECT, HeaderMap, HeaderName, HeaderValue, TE, UPGRADE};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 pub(crate) const HOP: &str = "pool-hop";
@@ -18,6 +18,8 @@ pub(crate) const TOKEN: &str = "pool-token";
 pub(crate) const PASS: &str = "pool-pass";
 pub(crate) const SENDER: &str = "pool-sender";
 pub(crate) const SEQUENCE: &str = "pool-sequence";
+/// Set by a gateway when its client sent the Expect header itself.
+pub(crate) const EXPECTS: &str = "pool-expects";
 
 const USER_IN_HEADER: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
@@ -46,6 +48,8 @@ pub(crate) struct Named {
     pub(crate) user: Option<UserId>,
     pub(crate) epoch: Epoch,
     pub(crate) ticket: String,
+    /// The line that tells the app who it is.
+    pub(crate) person: Option<(&'static str, HeaderValue)>,
 }
 
 /// A header that a gateway would not have written.
@@ -63,44 +67,74 @@ pub(crate) fn single<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> 
     value.to_str().ok()
 }
 
-fn optional<T>(
-    headers: &HeaderMap,
+/// Takes in a value that may stand once only.
+fn once<T>(
+    slot: &mut Option<T>,
     name: &'static str,
+    value: &HeaderValue,
     read: impl FnOnce(&str) -> Option<T>,
-) -> Result<Option<T>, Malformed> {
-    if !headers.contains_key(name) {
-        return Ok(None);
+) -> Result<(), Malformed> {
+    let read = value.to_str().ok().and_then(read);
+    match read.filter(|_| slot.is_none()) {
+        Some(value) => *slot = Some(value),
+        None => return Err(Malformed(name)),
     }
-    single(headers, name)
-        .and_then(read)
-        .map(Some)
-        .ok_or(Malformed(name))
+    Ok(())
 }
 
-/// Reads whose request it is.
+/// Reads whose request it is, in one pass.
 pub(crate) fn read_named(headers: &HeaderMap) -> Result<Named, Malformed> {
-    let epoch = optional(headers, EPOCH, |text| {
-        text.bytes()
-            .all(|b| b.is_ascii_digit())
-            .then(|| text.parse().ok())?
-            .map(Epoch)
-    })?;
-    let ticket = optional(headers, TICKET, |text| {
-        (text.len() <= 64).then(|| text.to_owned())
-    })?;
+    let (mut epoch, mut ticket, mut client, mut user) = (None, None, None, None);
+    for (name, value) in headers {
+        match name.as_str() {
+            EPOCH => once(&mut epoch, EPOCH, value, |text| {
+                text.bytes()
+                    .all(|b| b.is_ascii_digit())
+                    .then(|| text.parse().ok())?
+                    .map(Epoch)
+            })?,
+            TICKET => once(&mut ticket, TICKET, value, |text| {
+                (text.len() <= 64).then(|| text.to_owned())
+            })?,
+            CLIENT => once(&mut client, CLIENT, value, |text| {
+                Some((ClientId::parse(text)?, value.clone()))
+            })?,
+            USER => once(&mut user, USER, value, |text| {
+                Some((decode_user(text)?, value.clone()))
+            })?,
+            _ => {}
+        }
+    }
+    let person = match (&user, &client) {
+        (Some((_, header)), _) => Some((USER, header.clone())),
+        (None, Some((_, header))) => Some((GUEST, header.clone())),
+        (None, None) => None,
+    };
     Ok(Named {
-        client: optional(headers, CLIENT, ClientId::parse)?,
-        user: optional(headers, USER, decode_user)?,
+        client: client.map(|(client, _)| client),
+        user: user.map(|(user, _)| user),
         epoch: epoch.unwrap_or(Epoch::PROVISIONAL),
         ticket: ticket.unwrap_or_default(),
+        person,
     })
+}
+
+/// Of a request that goes to the app: what the gateway said, also with underscores, which some servers take for the same.
+pub(crate) fn is_pool(name: &str) -> bool {
+    name.strip_prefix("pool")
+        .is_some_and(|rest| rest.starts_with(['-', '_']))
+}
+
+/// That, and the gateway's own expectation: it waits for the fence, not for the app.
+pub(crate) fn is_for_us(name: &str) -> bool {
+    is_pool(name) || name == EXPECT.as_str()
 }
 
 /// Takes out every `pool-*` header.
 pub(crate) fn strip_pool(headers: &mut HeaderMap) {
     let ours: Vec<HeaderName> = headers
         .keys()
-        .filter(|name| name.as_str().starts_with("pool-"))
+        .filter(|name| is_pool(name.as_str()))
         .cloned()
         .collect();
     for name in ours {
@@ -108,8 +142,30 @@ pub(crate) fn strip_pool(headers: &mut HeaderMap) {
     }
 }
 
+fn is_of_connection(name: &HeaderName) -> bool {
+    matches!(
+        name.as_str(),
+        "connection"
+            | "te"
+            | "transfer-encoding"
+            | "upgrade"
+            | "keep-alive"
+            | "proxy-connection"
+            | "proxy-authorization"
+            | "proxy-authenticate"
+    )
+}
+
 /// Takes out what belongs to one connection; an upgrade keeps its two headers.
 pub(crate) fn strip_connection(headers: &mut HeaderMap, upgrade: bool) {
+    let found: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| is_of_connection(name))
+        .cloned()
+        .collect();
+    if found.is_empty() {
+        return;
+    }
     let protocol = headers.remove(UPGRADE);
     if let Some(listed) = headers
         .get(CONNECTION)
@@ -126,21 +182,21 @@ pub(crate) fn strip_connection(headers: &mut HeaderMap, upgrade: bool) {
             }
         }
     }
-    for name in [CONNECTION, TE, TRAILER, TRANSFER_ENCODING] {
-        headers.remove(name);
-    }
-    for name in [
-        "keep-alive",
-        "proxy-connection",
-        "proxy-authorization",
-        "proxy-authenticate",
-    ] {
+    for name in found {
         headers.remove(name);
     }
     if let (true, Some(protocol)) = (upgrade, protocol) {
         headers.insert(UPGRADE, protocol);
         headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     }
+}
+
+/// True when whoever asks takes trailers after an answer.
+pub(crate) fn wants_trailers(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(TE).iter().filter_map(|value| value.to_str().ok());
+    values
+        .flat_map(|value| value.split(','))
+        .any(|coding| coding.trim().eq_ignore_ascii_case("trailers"))
 }
 
 /// What an answer of the app says of its user.
@@ -156,6 +212,9 @@ pub(crate) enum Login {
 
 /// Takes every `pool-*` header out of an answer of the app, and puts back the two that pass.
 pub(crate) fn take_login(headers: &mut HeaderMap) -> Login {
+    if !headers.keys().any(|name| name.as_str().starts_with("pool-")) {
+        return Login::Nothing;
+    }
     let login = match single(headers, USER) {
         None => Login::Nothing,
         Some("") => Login::Out,
@@ -199,7 +258,8 @@ pub(crate) fn is_contract_path(path: &str) -> bool {
     }
     let mut segments: Vec<&str> = Vec::new();
     for segment in text.split(['/', '\\']) {
-        match segment {
+        // A path parameter (`;x`) is no part of the name, of a dot segment neither.
+        match segment.split(';').next().unwrap_or_default() {
             "" | "." => {}
             ".." => {
                 segments.pop();
@@ -207,12 +267,9 @@ pub(crate) fn is_contract_path(path: &str) -> bool {
             other => segments.push(other),
         }
     }
-    segments.first().is_some_and(|first| {
-        first
-            .split(';')
-            .next()
-            .is_some_and(|s| s.eq_ignore_ascii_case("_pool"))
-    })
+    segments
+        .first()
+        .is_some_and(|first| first.eq_ignore_ascii_case("_pool"))
 }
 
 #[cfg(test)]
@@ -228,6 +285,7 @@ mod tests {
     #[case("/a/../_pool/v1", true)]
     #[case("/./_POOL/v1", true)]
     #[case("/_pool;x=1/v1", true)]
+    #[case("/a/..;x/_pool/v1", true)]
     #[case("/_pool", true)]
     #[case("/_pools", false)]
     #[case("/a/_pool/v1", false)]

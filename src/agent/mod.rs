@@ -65,6 +65,9 @@ pub struct AgentArgs {
     /// The agent's own memory volume.
     #[arg(long, default_value = "/pool/state")]
     pub state_dir: PathBuf,
+    /// What the app speaks on its port.
+    #[arg(long, value_enum, default_value = "http1")]
+    pub app_protocol: AppProtocol,
     /// Whether the app may speak the worker contract.
     #[arg(long, value_enum, default_value = "auto")]
     pub contract: ContractMode,
@@ -109,6 +112,15 @@ pub enum ContractMode {
     None,
 }
 
+/// What an app speaks on its port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum AppProtocol {
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2 without TLS, by prior knowledge.
+    H2c,
+}
+
 /// Whose processes are measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Measured {
@@ -135,6 +147,8 @@ pub struct AgentConfig {
     pub loopback_listen: SocketAddr,
     /// Where the app listens.
     pub app: SocketAddr,
+    /// What it speaks there.
+    pub app_protocol: AppProtocol,
     /// Where the app answers the contract; `None`: it is never asked.
     pub contract: Option<SocketAddr>,
     /// Token for the app.
@@ -173,6 +187,7 @@ impl From<AgentArgs> for AgentConfig {
             peer_listen: args.peer_listen,
             loopback_listen: args.loopback_listen,
             app: loopback(args.app_port),
+            app_protocol: args.app_protocol,
             contract: (args.contract == ContractMode::Auto)
                 .then(|| loopback(args.contract_port.unwrap_or(args.app_port))),
             app_token_file: args.app_token_file,

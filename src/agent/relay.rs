@@ -1,4 +1,4 @@
-//! The body of an answer on its way to the gateway; it keeps the request open until its end and gives the connection back.
+//! The body of an answer on its way to the gateway; it keeps the request open until its end.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -7,10 +7,11 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::sync::{DropGuard, WaitForCancellationFutureOwned};
 
+use super::open::StreamEnd;
 use super::shared::Shared;
-use super::upstream::Connection;
+use crate::exchange::{Answer, ExchangeError};
 
 /// An entry of the dictionary of open requests; dropped, it is closed.
 #[derive(Debug)]
@@ -48,56 +49,94 @@ pub(crate) enum RelayBody {
     App(Box<AppBody>),
 }
 
-/// The app's body, its connection, and the open request.
+/// The app's body, and the open request.
 #[derive(Debug)]
 pub(crate) struct AppBody {
-    body: Option<Incoming>,
-    connection: Option<Connection>,
-    /// Set for SSE: cancelled when the stream is to end.
-    cancel: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    body: Source,
+    /// Set for SSE.
+    stream: Option<EventStream>,
     guard: OpenGuard,
-    finished: bool,
+}
+
+#[derive(Debug)]
+enum Source {
+    /// Here as a whole.
+    Whole(Bytes),
+    /// Still arriving, on its connection.
+    Arriving(Box<Answer<Incoming>>),
+    /// Passed on, or cut.
+    Over,
+}
+
+/// How an event stream is told to end, and how it says that it did: dropped.
+#[derive(Debug)]
+struct EventStream {
+    told: Pin<Box<WaitForCancellationFutureOwned>>,
+    _ended: DropGuard,
 }
 
 impl AppBody {
-    pub(crate) fn new(
-        body: Incoming,
-        connection: Connection,
-        cancel: Option<CancellationToken>,
-        guard: OpenGuard,
-    ) -> Self {
-        let cancel = cancel.map(|token| Box::pin(token.cancelled_owned()));
+    pub(crate) fn whole(bytes: Bytes, guard: OpenGuard) -> Self {
         Self {
-            body: Some(body),
-            connection: Some(connection),
-            cancel,
+            body: Source::Whole(bytes),
+            stream: None,
             guard,
-            finished: false,
         }
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        if let Some(cancel) = &mut self.cancel
-            && cancel.as_mut().poll(cx).is_ready()
+    /// `end` is set for an event stream.
+    pub(crate) fn arriving(body: Box<Answer<Incoming>>, end: Option<StreamEnd>, guard: OpenGuard) -> Self {
+        Self {
+            body: Source::Arriving(body),
+            stream: end.map(|end| EventStream {
+                told: Box::pin(end.cancel.cancelled_owned()),
+                _ended: end.ended.drop_guard(),
+            }),
+            guard,
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ExchangeError>>> {
+        if let Some(stream) = &mut self.stream
+            && stream.told.as_mut().poll(cx).is_ready()
         {
-            // Dropping both closes the connection to the app.
-            (self.body, self.connection, self.cancel) = (None, None, None);
+            // Dropping the body closes the connection to the app.
+            self.body = Source::Over;
+            self.stream = None;
         }
-        let Some(body) = &mut self.body else {
-            return Poll::Ready(None);
-        };
-        let frame = std::task::ready!(Pin::new(body).poll_frame(cx));
-        self.finished |= frame.is_none();
-        Poll::Ready(frame)
+        match std::mem::replace(&mut self.body, Source::Over) {
+            Source::Over => Poll::Ready(None),
+            Source::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Source::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(bytes)))),
+            Source::Arriving(mut body) => {
+                let polled = Pin::new(&mut *body).poll_frame(cx);
+                let has_ended = matches!(polled, Poll::Ready(None))
+                    // With a known length the end is never asked for.
+                    || (matches!(polled, Poll::Ready(Some(Ok(_)))) && body.is_end_stream());
+                if !has_ended {
+                    self.body = Source::Arriving(body);
+                } else if let Some(connection) = body.into_connection() {
+                    let shared = &self.guard.shared;
+                    shared.upstream.give_back(connection, shared.now());
+                }
+                polled
+            }
+        }
     }
-}
 
-impl Drop for AppBody {
-    fn drop(&mut self) {
-        let ended = self.finished || self.body.as_ref().is_some_and(Body::is_end_stream);
-        if let (true, Some(connection)) = (ended, self.connection.take()) {
-            let shared = &self.guard.shared;
-            shared.upstream.give_back(connection, shared.now());
+    fn is_end_stream(&self) -> bool {
+        match &self.body {
+            Source::Whole(bytes) => bytes.is_empty(),
+            Source::Arriving(body) => body.is_end_stream(),
+            Source::Over => true,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.body {
+            Source::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Source::Arriving(body) => body.size_hint(),
+            Source::Over => SizeHint::with_exact(0),
         }
     }
 }
@@ -110,12 +149,12 @@ impl RelayBody {
 
 impl Body for RelayBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = ExchangeError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, ExchangeError>>> {
         match &mut *self {
             Self::Own(bytes) => {
                 Poll::Ready(bytes.take().filter(|b| !b.is_empty()).map(|b| Ok(Frame::data(b))))
@@ -127,17 +166,14 @@ impl Body for RelayBody {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Own(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
-            Self::App(app) => app.body.as_ref().is_none_or(Body::is_end_stream),
+            Self::App(app) => app.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Own(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64)),
-            Self::App(app) => app
-                .body
-                .as_ref()
-                .map_or_else(|| SizeHint::with_exact(0), Body::size_hint),
+            Self::App(app) => app.size_hint(),
         }
     }
 }

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use elastic_pool_engine::ids::{ClientId, Epoch, Term, UserId};
+use http::HeaderValue;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use super::AgentConfig;
 use super::contract::Contract;
 use super::counters::Counters;
 use super::fence::Fence;
@@ -21,6 +21,7 @@ use super::packages::Packages;
 use super::sensor::Sensor;
 use super::transfer::Queues;
 use super::upstream::Upstream;
+use super::{AgentConfig, AppProtocol};
 use crate::channel::proto::{AgentMessage, AgentWelcome, agent_message};
 use crate::clock::Clock;
 use crate::credentials::{Key, NoRandomness, hex_encode, random_bytes};
@@ -34,6 +35,8 @@ pub(crate) struct Orders {
     pub(crate) term: Term,
     pub(crate) birth: u64,
     pub(crate) worker: String,
+    /// The worker's name towards the app.
+    pub(crate) worker_header: HeaderValue,
     pub(crate) interval: Duration,
     pub(crate) session_users: bool,
     pub(crate) session_timeout: Duration,
@@ -54,6 +57,7 @@ impl Orders {
             term: kept.term,
             birth: kept.birth,
             worker: worker.to_owned(),
+            worker_header: worker_header(worker),
             interval: Duration::from_secs(5),
             session_users: kept.session_users,
             session_timeout: Duration::from_millis(kept.session_timeout_ms.max(1000)),
@@ -70,6 +74,7 @@ impl Orders {
         self.birth = welcome.birth;
         if !welcome.worker.is_empty() {
             self.worker.clone_from(&welcome.worker);
+            self.worker_header = worker_header(&welcome.worker);
         }
         self.interval = bounded(welcome.interval_ms, 50, 300_000);
         self.session_users = welcome.session_users;
@@ -81,6 +86,10 @@ impl Orders {
             self.container.clone_from(&welcome.app_container_id);
         }
     }
+}
+
+fn worker_header(worker: &str) -> HeaderValue {
+    HeaderValue::from_str(worker).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
 /// What is known of the app.
@@ -230,7 +239,7 @@ impl Shared {
         };
         Ok(Self {
             contract: Contract::new(config.contract, token),
-            upstream: Upstream::new(config.app),
+            upstream: Upstream::new(config.app, config.app_protocol == AppProtocol::H2c),
             counters: Counters::default(),
             queues: Queues::default(),
             outbox: Mutex::new(Outbox::new(new_incarnation()?)),

@@ -3,7 +3,6 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio_util::sync::CancellationToken;
@@ -11,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::open::StreamEnd;
 use super::relay::OpenGuard;
 use crate::credentials::random_bytes;
+use crate::exchange::Upgraded;
 
 /// How long an app may take to end a stream that was ended towards it (V2).
 pub(crate) const APP_END: Duration = Duration::from_millis(500);
@@ -148,13 +148,13 @@ where
 
 /// Relays both ways until an end or until cancelled; then the app's end is awaited, for [`APP_END`] at most.
 pub(crate) async fn tunnel(
-    gateway: Upgraded,
+    gateway: hyper::upgrade::Upgraded,
     app: Upgraded,
     websocket: bool,
     end: StreamEnd,
     guard: OpenGuard,
 ) {
-    let (mut from_app, mut to_app) = tokio::io::split(TokioIo::new(app));
+    let (mut from_app, mut to_app) = tokio::io::split(app);
     let (mut from_gateway, mut to_gateway) = tokio::io::split(TokioIo::new(gateway));
     let (mut up_frames, mut down_frames) = (Frames::default(), Frames::default());
     let up = pump(&mut from_gateway, &mut to_app, &mut up_frames, &end.cancel);

@@ -4,26 +4,19 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use http::{Request, Response};
+use http::{request, response};
+use http_body::Body as _;
 use hyper::body::Incoming;
-use hyper::client::conn::http1::{Builder, SendRequest};
-use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use tokio_util::sync::CancellationToken;
 
-use super::http_client::{self, CallError};
+use super::headers;
+use crate::exchange::{Connection, ExchangeError, Failed, Multiplexed, Reply, Request};
 
 /// An idle connection is not used after this time: below the keep-alive timeouts of the usual app servers (5 s).
 const IDLE: Duration = Duration::from_secs(3);
 const MAX_IDLE: usize = 64;
-
-/// One connection to the app.
-#[derive(Debug)]
-pub(crate) struct Connection {
-    sender: SendRequest<Incoming>,
-    /// Cancelled when the connection is gone.
-    pub(crate) closed: CancellationToken,
-}
+/// The app is in the same pod.
+const CONNECT: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 struct Idle {
@@ -36,24 +29,40 @@ struct Idle {
 pub(crate) struct Upstream {
     app: SocketAddr,
     idle: Mutex<VecDeque<Idle>>,
+    /// Set when the app speaks HTTP/2.
+    multiplexed: Option<Multiplexed<Incoming>>,
 }
 
 /// The app did not answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UpstreamError {
-    /// Nothing was sent.
+    /// The app takes no connection.
     #[error("connect to the app")]
-    Unsent(#[source] CallError),
+    Connect(#[source] std::io::Error),
+    /// Nothing was sent.
+    #[error("send to the app")]
+    Unsent(#[source] ExchangeError),
     /// The app broke off; it may have executed the request.
     #[error("the app broke off")]
-    Broken(#[source] hyper::Error),
+    Broken(#[source] ExchangeError),
+}
+
+impl From<Failed> for UpstreamError {
+    fn from(failed: Failed) -> Self {
+        match failed {
+            Failed::Unsent(error) => Self::Unsent(error),
+            Failed::Broken(error) => Self::Broken(error),
+        }
+    }
 }
 
 impl Upstream {
-    pub(crate) fn new(app: SocketAddr) -> Self {
+    /// `h2c`: the app speaks HTTP/2 without TLS, by prior knowledge.
+    pub(crate) fn new(app: SocketAddr, h2c: bool) -> Self {
         Self {
             app,
             idle: Mutex::new(VecDeque::new()),
+            multiplexed: h2c.then(|| Multiplexed::new(app)),
         }
     }
 
@@ -61,17 +70,16 @@ impl Upstream {
         self.app
     }
 
-    /// The latest used connection that is ready; older ones stay for their time.
+    /// The latest used connection that is still good; older ones stay for their time.
     fn take(&self, now: Duration) -> Option<Connection> {
         let mut idle = self.idle.lock();
-        let mut at = idle.len();
-        while at > 0 {
-            at -= 1;
-            let entry = &idle[at];
-            if entry.connection.sender.is_closed() || now.saturating_sub(entry.since) >= IDLE {
-                idle.remove(at);
-            } else if entry.connection.sender.is_ready() {
-                return idle.remove(at).map(|entry| entry.connection);
+        while let Some(Idle { connection, since }) = idle.pop_back() {
+            if now.saturating_sub(since) >= IDLE {
+                idle.clear();
+                return None;
+            }
+            if connection.is_usable() {
+                return Some(connection);
             }
         }
         None
@@ -79,9 +87,6 @@ impl Upstream {
 
     /// A connection whose answer was read to its end.
     pub(crate) fn give_back(&self, connection: Connection, now: Duration) {
-        if connection.sender.is_closed() {
-            return;
-        }
         let mut idle = self.idle.lock();
         if idle.len() >= MAX_IDLE {
             idle.pop_front();
@@ -96,48 +101,60 @@ impl Upstream {
     pub(crate) fn sweep(&self, now: Duration) {
         self.idle
             .lock()
-            .retain(|idle| !idle.connection.sender.is_closed() && now.saturating_sub(idle.since) < IDLE);
+            .retain(|idle| now.saturating_sub(idle.since) < IDLE && idle.connection.is_usable());
     }
 
     async fn open(&self) -> Result<Connection, UpstreamError> {
-        let stream = http_client::connect(self.app)
-            .await
-            .map_err(UpstreamError::Unsent)?;
-        let (sender, connection) = Builder::new()
-            .max_buf_size(64 << 10)
-            .handshake(TokioIo::new(stream))
-            .await
-            .map_err(UpstreamError::Broken)?;
-        let closed = CancellationToken::new();
-        let gone = closed.clone().drop_guard();
-        tokio::spawn(async move {
-            // How it ended is seen by whoever waits for an answer.
-            let _ = connection.with_upgrades().await;
-            drop(gone);
-        });
-        Ok(Connection { sender, closed })
+        let opened = tokio::time::timeout(CONNECT, Connection::open(self.app)).await;
+        opened
+            .map_err(std::io::Error::from)
+            .and_then(|opened| opened)
+            .map_err(UpstreamError::Connect)
     }
 
     /// Sends a request; on a kept connection that turned out closed before anything was sent, once more on a new one.
     pub(crate) async fn send(
         &self,
-        request: Request<Incoming>,
+        head: &request::Parts,
+        more: &[(&'static str, &[u8])],
+        body: Incoming,
         now: Duration,
-    ) -> Result<(Response<Incoming>, Connection), UpstreamError> {
-        let mut request = request;
-        if let Some(mut connection) = self.take(now) {
-            match connection.sender.try_send_request(request).await {
-                Ok(response) => return Ok((response, connection)),
-                Err(mut error) => match error.take_message() {
-                    Some(unsent) => request = unsent,
-                    None => return Err(UpstreamError::Broken(error.into_error())),
-                },
+    ) -> Result<(response::Parts, Reply<Incoming>), UpstreamError> {
+        let request = Request {
+            method: &head.method,
+            target: &head.uri,
+            headers: &head.headers,
+            leaves_out: if head.headers.contains_key(headers::EXPECTS) {
+                headers::is_pool
+            } else {
+                headers::is_for_us
+            },
+            more,
+            waits: false,
+        };
+        let body = (!body.is_end_stream()).then_some(body);
+        if let Some(shared) = &self.multiplexed {
+            return shared.exchange(request, body).await.map_err(UpstreamError::from);
+        }
+        let is_empty = body.is_none();
+        let kept = self.take(now);
+        let is_kept = kept.is_some();
+        let connection = match kept {
+            Some(connection) => connection,
+            None => self.open().await?,
+        };
+        let failed = match connection.exchange(request, body).await {
+            Ok(answered) => return Ok(answered),
+            // A body may have been read in part.
+            Err(Failed::Unsent(_)) if is_kept && is_empty => {
+                let connection = self.open().await?;
+                match connection.exchange(request, None).await {
+                    Ok(answered) => return Ok(answered),
+                    Err(failed) => failed,
+                }
             }
-        }
-        let mut connection = self.open().await?;
-        match connection.sender.try_send_request(request).await {
-            Ok(response) => Ok((response, connection)),
-            Err(error) => Err(UpstreamError::Broken(error.into_error())),
-        }
+            Err(failed) => failed,
+        };
+        Err(failed.into())
     }
 }

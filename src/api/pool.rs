@@ -10,9 +10,53 @@ use std::collections::BTreeMap;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
+use super::measures::{DurationBounds, DurationText};
 use super::status::Condition;
 use super::template::Resources;
+
+/// Bounds of `spec.cookie.lifetime`.
+pub const COOKIE_LIFETIME: DurationBounds = DurationBounds {
+    field: "spec.cookie.lifetime",
+    min: "1m",
+    max: "9600h",
+};
+
+fn cookie_rules() -> Value {
+    json!([{
+        "rule": "self.sameSite != 'None' || self.secure != 'Never'",
+        "message": "spec.cookie.sameSite is None and spec.cookie.secure is Never: browsers take that from Secure cookies only; write secure: Auto or Always",
+    }])
+}
+
+fn identity_rules() -> Value {
+    json!([
+        {
+            "rule": "self.from != 'Header' || has(self.name)",
+            "message": "spec.identity.name is not set: name the header that tells clients apart, such as X-Api-User",
+        },
+        {
+            "rule": "self.from != 'Header' || !has(self.name) || !self.name.matches('(?i)^(pool[-_].*|host|cookie|connection|content-length|transfer-encoding)$')",
+            "message": "spec.identity.name is a header that says something else already: name one of your own, such as X-Api-User",
+        },
+        {
+            "rule": "self.from != 'JWT' || has(self.jwks)",
+            "message": "spec.identity.jwks is not set: name the Secret or ConfigMap that holds the keys, as {secretName, key} or {configMapName, key}",
+        },
+        {
+            "rule": "self.from == 'JWT' || (!has(self.jwks) && !has(self.issuer) && !has(self.audience))",
+            "message": "spec.identity.from is not JWT: take jwks, issuer and audience out, or write from: JWT",
+        },
+    ])
+}
+
+fn jwks_rules() -> Value {
+    json!([{
+        "rule": "has(self.secretName) != has(self.configMapName)",
+        "message": "spec.identity.jwks: write exactly one of secretName and configMapName",
+    }])
+}
 
 /// What the gateway of an application is like. A group whose pool does not exist gets one with defaults.
 #[derive(CustomResource, Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -72,6 +116,8 @@ pub struct PoolSpec {
     pub gateway: Gateway,
     /// The cookie that keeps a client at its worker.
     pub cookie: Cookie,
+    /// What keeps API clients, which keep no cookies, at their workers.
+    pub identity: Identity,
     /// Group that takes newcomers; with one group in the pool, that one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 50))]
@@ -84,6 +130,7 @@ impl Default for PoolSpec {
             class: super::DEFAULT_CLASS.to_owned(),
             gateway: Gateway::default(),
             cookie: Cookie::default(),
+            identity: Identity::default(),
             default_group: None,
         }
     }
@@ -109,6 +156,13 @@ pub struct Gateway {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"), inner(length(min = 2, max = 43)))]
     pub trusted_proxies: Vec<String>,
+    /// One line of JSON per request on the gateways' standard output.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub access_log: bool,
+    /// Bytes of a request's body; longer ones are answered with 413. Absent: any number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_099_511_627_776_u64))]
+    pub max_body_bytes: Option<u64>,
 }
 
 impl Default for Gateway {
@@ -119,6 +173,8 @@ impl Default for Gateway {
             resources: None,
             image_pull_secrets: Vec::new(),
             trusted_proxies: Vec::new(),
+            access_log: false,
+            max_body_bytes: None,
         }
     }
 }
@@ -170,10 +226,25 @@ impl ServiceType {
 /// The cookie that keeps a client at its worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("x-kubernetes-validations" = cookie_rules()))]
 pub struct Cookie {
     /// Its name; with the prefix __Host- where it is Secure.
     #[schemars(length(min = 1, max = 64), regex(pattern = "^[A-Za-z0-9_-]+$"))]
     pub name: String,
+    /// Domain whose hosts share it; absent: the one host that set it. With a domain a Secure cookie has the prefix
+    /// __Secure- instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(min = 1, max = 253),
+        regex(
+            pattern = "^[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?(\\.[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?)*$"
+        )
+    )]
+    pub domain: Option<String>,
+    /// After this time a browser forgets it, whether used or not; absent: when it is closed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-validations" = COOKIE_LIFETIME.rules()))]
+    pub lifetime: Option<DurationText>,
     /// SameSite attribute.
     pub same_site: SameSite,
     /// Secure attribute. Auto: where a trusted proxy says that the client came by https.
@@ -184,6 +255,8 @@ impl Default for Cookie {
     fn default() -> Self {
         Self {
             name: "pool-affinity".to_owned(),
+            domain: None,
+            lifetime: None,
             same_site: SameSite::default(),
             secure: Secure::default(),
         }
@@ -196,6 +269,75 @@ pub enum SameSite {
     /// Sent along on navigation from other sites.
     #[default]
     Lax,
+    /// Never sent along from other sites.
+    Strict,
+    /// Always sent along, as inside other sites' frames; Lax where the cookie is not Secure.
+    None,
+}
+
+impl SameSite {
+    /// As the gateway's flag says it.
+    pub fn as_flag(self) -> &'static str {
+        match self {
+            Self::Lax => "lax",
+            Self::Strict => "strict",
+            Self::None => "none",
+        }
+    }
+}
+
+/// What tells API clients apart. It routes and never authenticates: the app keeps checking who somebody is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(extend("x-kubernetes-validations" = identity_rules()))]
+pub struct Identity {
+    /// Where it stands. A request without it is told apart by its cookie.
+    pub from: IdentityFrom,
+    /// Name of the header, or of the token's claim; sub where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 128), regex(pattern = "^[A-Za-z0-9_.:/-]+$"))]
+    pub name: Option<String>,
+    /// Keys that tokens are signed with (RS256, ES256, EdDSA).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jwks: Option<Jwks>,
+    /// Wanted iss of a token; absent: any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 256))]
+    pub issuer: Option<String>,
+    /// Wanted aud of a token; absent: any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 256))]
+    pub audience: Option<String>,
+}
+
+/// Where an identity stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum IdentityFrom {
+    /// In the gateway's own cookie alone.
+    #[default]
+    Cookie,
+    /// In a header; who sends it is believed.
+    Header,
+    /// In a claim of a bearer token, once its signature and its times are right.
+    JWT,
+}
+
+/// A JSON Web Key Set in the pool's namespace; it may change at any time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = jwks_rules()))]
+pub struct Jwks {
+    /// A Secret that holds it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub secret_name: Option<String>,
+    /// A ConfigMap that holds it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub config_map_name: Option<String>,
+    /// Its key there.
+    #[schemars(length(min = 1, max = 253), regex(pattern = "^[-._A-Za-z0-9]+$"))]
+    pub key: String,
 }
 
 /// When a cookie is Secure.

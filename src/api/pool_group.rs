@@ -258,12 +258,32 @@ pub struct App {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65535))]
     pub port: Option<u16>,
+    /// What the app speaks on its port. An app of H2C answers the contract in HTTP/1.1: name another contractPort, or none.
+    #[serde(skip_serializing_if = "AppProtocol::is_default")]
+    pub protocol: AppProtocol,
     /// Whether the app answers the worker contract.
     pub contract: Contract,
     /// Port of the contract where it is not the app's; the app may bind it to loopback.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65535))]
     pub contract_port: Option<u16>,
+}
+
+/// What an app speaks on its port.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum AppProtocol {
+    /// HTTP/1.1.
+    #[default]
+    HTTP1,
+    /// HTTP/2 without TLS, as for gRPC.
+    H2C,
+}
+
+impl AppProtocol {
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Whether the app answers the worker contract.

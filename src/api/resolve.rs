@@ -5,7 +5,7 @@ use ring::digest;
 use serde_json::{Value, json};
 
 use super::measures::FieldError;
-use super::pool_group::{self, App, Contract, MovesMode, PoolGroup, StreamsPolicy, Users};
+use super::pool_group::{self, App, AppProtocol, Contract, MovesMode, PoolGroup, StreamsPolicy, Users};
 use super::template::{ContainerPort, TemplateContainer};
 use super::{MAX_NAME, Pool};
 use crate::credentials::hex_encode;
@@ -20,6 +20,8 @@ pub struct AppTarget {
     pub container: String,
     /// The app's port.
     pub port: u16,
+    /// It speaks HTTP/2 there.
+    pub h2c: bool,
     /// The app may answer the worker contract.
     pub contract: bool,
     /// Port of the contract; the app's where the manifest names none.
@@ -220,6 +222,7 @@ pub fn app_target(group: &PoolGroup) -> Result<AppTarget, FieldError> {
         index,
         container: container.name.clone(),
         port,
+        h2c: app.protocol == AppProtocol::H2C,
         contract: app.contract == Contract::Auto,
         contract_port: app.contract_port.unwrap_or(port),
     })

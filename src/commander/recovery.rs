@@ -234,11 +234,19 @@ impl Commander {
             self.workers.get(&birth).is_some_and(|worker| !worker.dead)
                 && !self.recovery.heard.contains(&birth)
         };
-        if heard.claims.is_empty() {
-            // Nobody spoke of him: he lives where a table says, if that worker is only silent.
-            if let Some((epoch, birth)) = table.filter(|(_, birth)| unheard(*birth)) {
-                self.take(subject, birth, epoch);
-            } else if table.is_some() {
+        // Nobody who spoke has held him since: he lives where a table says, if that worker is only silent.
+        let silent = table.filter(|(epoch, birth)| {
+            unheard(*birth) && heard.claims.iter().all(|claim| claim.epoch < *epoch)
+        });
+        if let Some((epoch, birth)) = silent {
+            self.take(subject, birth, epoch);
+            for claim in &heard.claims {
+                if let judge::Held::Frozen { id } = claim.held {
+                    self.order(subject, claim.worker, Order::Forget { id }, None);
+                }
+            }
+        } else if heard.claims.is_empty() {
+            if table.is_some() {
                 self.metrics.users_lost("worker_died", 1);
             }
         } else {

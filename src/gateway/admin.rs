@@ -8,9 +8,13 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+use elastic_pool_engine::ids::UserId;
 use serde_json::{Value, json};
 
 use super::front::Front;
+
+/// Open requests that are named; the oldest.
+const LISTED: usize = 1000;
 
 /// What the probes look at.
 #[derive(Clone)]
@@ -82,7 +86,18 @@ async fn open(State(admin): State<Admin>) -> Json<Value> {
             json!({"birth": worker.birth.0.to_string(), "name": worker.name, "open": open})
         })
         .collect();
+    let (rows, count) = front.open.list(LISTED);
+    let requests: Vec<Value> = rows
+        .iter()
+        .map(|row| {
+            let seconds = now.saturating_sub(row.since).as_secs_f64();
+            let (user, client) = (row.who.user().map(UserId::as_str), row.client.to_string());
+            json!({"user": user, "client": client, "worker": row.upstream.name, "seconds": seconds})
+        })
+        .collect();
     Json(json!({
+        "open": count,
+        "requests": requests,
         "held": held,
         "waiting": front.holds.waiting(),
         "streams": front.streams.count(),

@@ -4,11 +4,17 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
+use tokio::time::Sleep;
+
+use super::front::Limits;
+use super::hygiene;
+use super::metrics::Outcome;
 
 /// Bytes of a body that are kept for a second attempt; a longer body is sent once only.
 pub(crate) const REPLAY_MAX: usize = 64 * 1024;
@@ -20,6 +26,12 @@ struct State {
     lost: bool,
     /// Attempt that may read; an older one's reader gets an error.
     attempt: u32,
+    /// Bytes that may still come.
+    allowed: u64,
+    /// Until when the next piece must come, while one is waited for.
+    patience: Option<Pin<Box<Sleep>>>,
+    /// What the client did wrong, if it did.
+    fault: Option<Outcome>,
 }
 
 /// A client's request body, read by one attempt at a time.
@@ -27,21 +39,17 @@ pub(crate) struct Replay {
     state: Mutex<State>,
     ended: AtomicBool,
     size: SizeHint,
+    timeout: Duration,
 }
 
-/// The body of one attempt.
-pub(crate) enum ForwardBody {
-    /// Nothing follows the head.
-    Empty,
-    /// The client's body from its beginning.
-    Streamed {
-        /// Shared with later attempts.
-        source: Arc<Replay>,
-        /// This attempt's number.
-        attempt: u32,
-        /// Kept pieces already passed on.
-        position: usize,
-    },
+/// The body of one attempt: the client's from its beginning.
+pub(crate) struct ForwardBody {
+    /// Shared with later attempts.
+    source: Arc<Replay>,
+    /// This attempt's number.
+    attempt: u32,
+    /// Kept pieces already passed on.
+    position: usize,
 }
 
 /// Why a body broke off.
@@ -51,10 +59,14 @@ pub(crate) enum BodyError {
     Client(#[source] hyper::Error),
     #[error("a later attempt took the body over")]
     TakenOver,
+    #[error("the client sent more than is taken")]
+    TooLarge,
+    #[error("the client sent nothing for too long")]
+    Stalled,
 }
 
 impl Replay {
-    pub(crate) fn new(body: Incoming) -> Arc<Self> {
+    pub(crate) fn new(body: Incoming, limits: &Limits) -> Arc<Self> {
         let size = body.size_hint();
         let state = State {
             rest: body,
@@ -62,12 +74,26 @@ impl Replay {
             bytes: 0,
             lost: false,
             attempt: 0,
+            allowed: limits.max_body.unwrap_or(u64::MAX),
+            patience: None,
+            fault: None,
         };
         Arc::new(Self {
             state: Mutex::new(state),
             ended: AtomicBool::new(false),
             size,
+            timeout: limits.body_timeout,
         })
+    }
+
+    /// Bytes of the whole body, where that was said.
+    pub(crate) fn length(&self) -> Option<u64> {
+        self.size.exact()
+    }
+
+    /// What the client did wrong with its body, if it did.
+    pub(crate) fn fault(&self) -> Option<Outcome> {
+        self.state.lock().fault
     }
 
     /// The body for the next attempt, from its beginning; `None` when that was not kept.
@@ -77,7 +103,7 @@ impl Replay {
             return None;
         }
         state.attempt += 1;
-        Some(ForwardBody::Streamed {
+        Some(ForwardBody {
             source: Arc::clone(source),
             attempt: state.attempt,
             position: 0,
@@ -85,7 +111,7 @@ impl Replay {
     }
 
     /// True when everything was read from the client.
-    pub(crate) fn is_ended(&self) -> bool {
+    fn is_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
 
@@ -103,7 +129,7 @@ impl Replay {
             *position += 1;
             return Poll::Ready(Some(Ok(Frame::data(piece.clone()))));
         }
-        let polled = Pin::new(&mut state.rest).poll_frame(cx);
+        let polled = self.next(&mut state, cx);
         match &polled {
             Poll::Ready(Some(Ok(frame))) => {
                 match frame.data_ref() {
@@ -125,7 +151,38 @@ impl Replay {
             Poll::Ready(Some(Err(_))) => state.lost = true,
             Poll::Pending => {}
         }
-        polled.map(|frame| frame.map(|frame| frame.map_err(BodyError::Client)))
+        polled
+    }
+
+    /// The client's next frame, within the bounds on size and time.
+    fn next(&self, state: &mut State, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let failed = |state: &mut State, fault, error| {
+            state.fault = Some(fault);
+            Poll::Ready(Some(Err(error)))
+        };
+        match Pin::new(&mut state.rest).poll_frame(cx) {
+            Poll::Ready(Some(Ok(mut frame))) => {
+                state.patience = None;
+                if let Some(trailers) = frame.trailers_mut() {
+                    hygiene::strip_trailers(trailers);
+                }
+                let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
+                match state.allowed.checked_sub(bytes) {
+                    Some(allowed) => state.allowed = allowed,
+                    None => return failed(state, Outcome::TooLarge, BodyError::TooLarge),
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(Some(Err(error))) => failed(state, Outcome::Malformed, BodyError::Client(error)),
+            Poll::Ready(None) => Poll::Ready(None),
+            Poll::Pending => {
+                let patience = state
+                    .patience
+                    .get_or_insert_with(|| Box::pin(tokio::time::sleep(self.timeout)));
+                std::task::ready!(patience.as_mut().poll(cx));
+                failed(state, Outcome::Stalled, BodyError::Stalled)
+            }
+        }
     }
 }
 
@@ -137,35 +194,21 @@ impl Body for ForwardBody {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        match self.get_mut() {
-            Self::Empty => Poll::Ready(None),
-            Self::Streamed {
-                source,
-                attempt,
-                position,
-            } => source.poll(cx, *attempt, position),
-        }
+        let Self {
+            source,
+            attempt,
+            position,
+        } = self.get_mut();
+        source.poll(cx, *attempt, position)
     }
 
     fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Empty => true,
-            Self::Streamed {
-                source,
-                attempt,
-                position,
-            } => {
-                let state = source.state.lock();
-                source.is_ended() && state.attempt == *attempt && *position >= state.kept.len()
-            }
-        }
+        let state = self.source.state.lock();
+        self.source.is_ended() && state.attempt == self.attempt && self.position >= state.kept.len()
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Empty => SizeHint::with_exact(0),
-            // The framing is decided before the first read: the whole body's size.
-            Self::Streamed { source, .. } => source.size,
-        }
+        // The framing is decided before the first read: the whole body's size.
+        self.source.size
     }
 }

@@ -8,7 +8,6 @@ use std::time::Duration;
 use elastic_pool_engine::ids::{Birth, UserId};
 use parking_lot::Mutex;
 
-use super::shards::Sharded;
 use crate::channel::proto::{Totals, UserTotals, WorkerTotals};
 
 const CELLS: usize = 8;
@@ -33,7 +32,7 @@ pub(crate) struct WorkerClock {
     reported: AtomicU64,
 }
 
-/// Counters of one user; his requests are few, one cell is enough.
+/// Counters of one user; his requests are few, one cell is enough. They go with what the table knows of him.
 #[derive(Debug, Default)]
 pub(crate) struct UserClock {
     requests: AtomicU64,
@@ -78,13 +77,23 @@ impl UserClock {
         self.requests.fetch_add(1, Relaxed);
         self.nanos.fetch_add(nanos(took), Relaxed);
     }
+
+    /// What to report of `user`, if anything changed since the last report or `everything` is asked for.
+    pub(crate) fn totals(&self, user: &UserId, everything: bool) -> Option<UserTotals> {
+        let requests = self.requests.load(Relaxed);
+        let is_due = self.reported.swap(requests, Relaxed) != requests || everything;
+        is_due.then(|| UserTotals {
+            user: user.as_str().to_owned(),
+            requests,
+            seconds: Duration::from_nanos(self.nanos.load(Relaxed)).as_secs_f64(),
+        })
+    }
 }
 
-/// All counters. Workers and users go when their entries go.
+/// The workers' counters; they go when their entries go.
 #[derive(Default)]
 pub(crate) struct Clocks {
     workers: Mutex<BTreeMap<Birth, Arc<WorkerClock>>>,
-    users: Sharded<UserId, Arc<UserClock>>,
 }
 
 impl Clocks {
@@ -92,23 +101,11 @@ impl Clocks {
         Arc::clone(self.workers.lock().entry(birth).or_default())
     }
 
-    pub(crate) fn user(&self, user: &UserId) -> Arc<UserClock> {
-        if let Some(clock) = self.users.get(user) {
-            return clock;
-        }
-        self.users
-            .change(user, |users| Arc::clone(users.entry(user.clone()).or_default()))
-    }
-
     pub(crate) fn forget_worker(&self, birth: Birth) {
         self.workers.lock().remove(&birth);
     }
 
-    pub(crate) fn forget_user(&self, user: &UserId) {
-        self.users.remove(user);
-    }
-
-    /// What changed since the last call; after `everything` (a new commander) also what did not.
+    /// What changed of workers since the last call; after `everything` (a new commander) also what did not.
     pub(crate) fn totals(&self, everything: bool, held: u64) -> Totals {
         let mut totals = Totals {
             held,
@@ -121,16 +118,6 @@ impl Clocks {
                 totals.workers.push(worker);
             }
         }
-        self.users.each(|user, clock| {
-            let requests = clock.requests.load(Relaxed);
-            if clock.reported.swap(requests, Relaxed) != requests || everything {
-                totals.users.push(UserTotals {
-                    user: user.as_str().to_owned(),
-                    requests,
-                    seconds: Duration::from_nanos(clock.nanos.load(Relaxed)).as_secs_f64(),
-                });
-            }
-        });
         totals
     }
 }
@@ -142,10 +129,11 @@ mod tests {
     #[test]
     fn totals_are_cumulative_and_leave_out_what_did_not_change() {
         let clocks = Clocks::default();
-        let (worker, alice) = (clocks.worker(Birth(1)), UserId::new("alice").unwrap());
+        let worker = clocks.worker(Birth(1));
+        let (alice, of_alice) = (UserId::new("alice").unwrap(), UserClock::default());
         worker.add(Duration::from_millis(500), false);
         worker.add(Duration::from_millis(250), true);
-        clocks.user(&alice).add(Duration::from_millis(500));
+        of_alice.add(Duration::from_millis(500));
         let first = clocks.totals(false, 3);
         assert_eq!(
             first.workers,
@@ -156,14 +144,14 @@ mod tests {
                 seconds: 0.75
             }]
         );
-        assert_eq!(
-            first.users,
-            [UserTotals {
-                user: "alice".to_owned(),
-                requests: 1,
-                seconds: 0.5
-            }]
-        );
+        let told = UserTotals {
+            user: "alice".to_owned(),
+            requests: 1,
+            seconds: 0.5,
+        };
+        assert_eq!(of_alice.totals(&alice, false), Some(told.clone()));
+        assert_eq!(of_alice.totals(&alice, false), None);
+        assert_eq!(of_alice.totals(&alice, true), Some(told));
         assert_eq!(first.held, 3);
         assert_eq!(clocks.totals(false, 0), Totals::default());
         assert_eq!(clocks.totals(true, 3), first);

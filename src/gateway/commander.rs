@@ -289,7 +289,8 @@ impl Listener {
         if self.commander.is_up() {
             let everything = self.commander.tell_all.swap(false, Relaxed);
             let held = u64::try_from(self.effects.holds.waiting()).unwrap_or(0);
-            let totals = self.effects.clocks.totals(everything, held);
+            let mut totals = self.effects.clocks.totals(everything, held);
+            totals.users = self.effects.table.user_totals(everything);
             if !self.commander.tell(Message::Totals(totals)) {
                 self.commander.tell_all.store(true, Relaxed);
             }
@@ -375,8 +376,8 @@ impl Listener {
             if let Some(client) = client {
                 streams.close_client(&client);
             } else {
-                let owner = table.owner(&user);
-                streams.close_user(&user, owner.as_ref().map_or(&[], |owner| &owner.clients));
+                let clients = table.resident(&user).map(|resident| resident.clients());
+                streams.close_user(&user, &clients.unwrap_or_default());
             }
         }
         self.commander.tell(Message::Held(Held { r#move: hold.r#move }));

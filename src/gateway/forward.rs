@@ -1,25 +1,31 @@
 //! One attempt to have a worker answer a request: sends it, and says what became of it; it never sends twice what may have run.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, Request, Response, StatusCode, request};
-use hyper::body::Incoming;
+use http::header::{CONTENT_TYPE, EXPECT};
+use http::{HeaderMap, HeaderValue, StatusCode, request, response};
 
 use super::body::{ForwardBody, Replay};
-use super::front::Front;
+use super::forwarded::{self, Forwarded};
 use super::hold::Permit;
-use super::hygiene::{POOL_CLIENT, POOL_EPOCH, POOL_FENCE, POOL_HOP, POOL_TICKET, POOL_USER};
+use super::hygiene::POOL_FENCE;
 use super::identity::{Visitor, Who};
-use super::upstream::{Sender, Upstream};
+use super::resident::user_text;
+use super::upstream::Upstream;
+use crate::exchange::{Connection, Failed, Reply, Request};
 
 /// A released request lets the next one start after this long, even when it is not answered yet.
 const PACE: Duration = Duration::from_millis(100);
+/// A body up to this size is sent without being asked for: it is kept, and sent again after a refusal (V8).
+const UNASKED: u64 = super::body::REPLAY_MAX as u64;
 
 /// What became of an attempt.
+#[allow(clippy::large_enum_variant, reason = "it is taken apart at once")]
 pub(crate) enum Attempt {
     /// The worker answered.
-    Answered(Response<Incoming>, Sender),
+    Answered(response::Parts, Reply<ForwardBody>),
     /// The agent refused: not executed.
     Refused,
     /// Nothing reached the app.
@@ -30,77 +36,136 @@ pub(crate) enum Attempt {
     NotReplayable,
 }
 
-/// Sets what tells the agent whose request this is.
-pub(crate) fn mark(headers: &mut HeaderMap, upstream: &Upstream, visitor: &Visitor, who: &Who) {
-    headers.insert(POOL_HOP, upstream.hop.clone());
-    headers.insert(POOL_CLIENT, visitor.client_header.clone());
-    match who {
-        Who::Guest => {
-            headers.remove(POOL_USER);
-            headers.remove(POOL_EPOCH);
-            headers.remove(POOL_TICKET);
-        }
-        Who::Owned(owner) => {
-            headers.insert(POOL_USER, owner.user_header.clone());
-            headers.insert(POOL_EPOCH, owner.epoch_header.clone());
-            match &owner.ticket {
-                Some(ticket) => drop(headers.insert(POOL_TICKET, ticket.clone())),
-                None => drop(headers.remove(POOL_TICKET)),
+/// A request as it stands when it is sent.
+pub(crate) struct Asked<'a> {
+    pub(crate) head: &'a request::Parts,
+    pub(crate) forwarded: &'a Forwarded,
+    pub(crate) visitor: &'a Visitor,
+    pub(crate) who: &'a Who,
+    pub(crate) body: Option<&'a Arc<Replay>>,
+}
+
+/// Whose request it is, as text.
+struct Proof<'a> {
+    user: Cow<'a, str>,
+    epoch: String,
+    ticket: String,
+}
+
+impl<'a> Proof<'a> {
+    /// Nothing of a guest.
+    fn of(who: &'a Who) -> Option<Self> {
+        let user = user_text(who.user()?.as_str());
+        Some(match who {
+            Who::Owned(owner) => Self {
+                user,
+                epoch: owner.epoch.to_string(),
+                ticket: owner.ticket(),
+            },
+            Who::Guest | Who::Unowned(_) => Self {
+                user,
+                epoch: "0".to_owned(),
+                ticket: String::new(),
+            },
+        })
+    }
+}
+
+/// Lines that are sent beyond the client's: whose request this is, and over which connection it came.
+struct Lines<'a> {
+    lines: [(&'static str, &'a [u8]); 9],
+    count: usize,
+}
+
+impl<'a> Lines<'a> {
+    fn of(upstream: &'a Upstream, asked: &Asked<'a>, proof: Option<&'a Proof<'a>>) -> Self {
+        let mut lines = Self {
+            lines: [("pool-hop", upstream.hop.as_bytes()); 9],
+            count: 1,
+        };
+        lines.add("pool-client", asked.visitor.client_header.as_bytes());
+        if let Some(proof) = proof {
+            lines.add("pool-user", proof.user.as_bytes());
+            lines.add("pool-epoch", proof.epoch.as_bytes());
+            if !proof.ticket.is_empty() {
+                lines.add("pool-ticket", proof.ticket.as_bytes());
             }
         }
-        Who::Unowned { header, .. } => {
-            headers.insert(POOL_USER, header.clone());
-            headers.insert(POOL_EPOCH, http::HeaderValue::from_static("0"));
-            headers.remove(POOL_TICKET);
+        for (name, value) in asked.forwarded.lines() {
+            lines.add(name, value.as_bytes());
         }
+        lines
+    }
+
+    /// Says when the body comes only once it is asked for; true when it does.
+    fn expect(&mut self, headers: &HeaderMap, body: &Replay) -> bool {
+        if headers.contains_key(EXPECT) {
+            // The agent passes on what the client itself expects, and takes out what stands here for the fence.
+            self.add("pool-expects", b"1");
+            return true;
+        }
+        let waits = body.length().is_none_or(|length| length > UNASKED);
+        if waits {
+            self.add("expect", b"100-continue");
+        }
+        waits
+    }
+
+    fn add(&mut self, name: &'static str, value: &'a [u8]) {
+        self.lines[self.count] = (name, value);
+        self.count += 1;
     }
 }
 
 /// Sends the request once. `permit` is given back as soon as the request is under way.
 pub(crate) async fn attempt(
-    front: &Front,
     upstream: &Upstream,
-    head: &request::Parts,
-    body: Option<&Arc<Replay>>,
+    asked: &Asked<'_>,
+    now: Duration,
     permit: Option<Permit>,
 ) -> Attempt {
-    let body = match body.map(Replay::attempt) {
-        None => ForwardBody::Empty,
-        Some(Some(body)) => body,
-        Some(None) => return Attempt::NotReplayable,
+    let proof = Proof::of(asked.who);
+    let mut lines = Lines::of(upstream, asked, proof.as_ref());
+    let waits = asked
+        .body
+        .is_some_and(|body| lines.expect(&asked.head.headers, body));
+    let request = Request {
+        method: &asked.head.method,
+        target: &asked.head.uri,
+        headers: &asked.head.headers,
+        leaves_out: forwarded::is_ours,
+        more: &lines.lines[..lines.count],
+        waits,
     };
-    let mut request = Request::new(body);
-    *request.method_mut() = head.method.clone();
-    *request.uri_mut() = head.uri.clone();
-    *request.headers_mut() = head.headers.clone();
-    let (response, sender) = match send(front, upstream, request, permit).await {
+    let (answer, reply) = match send(upstream, request, asked.body, now, permit).await {
         Ok(answered) => answered,
         Err(failed) => return failed,
     };
-    let fence = response
-        .headers()
-        .get(POOL_FENCE)
-        .map(http::HeaderValue::as_bytes);
-    match (response.status(), fence) {
+    let fence = answer.headers.get(POOL_FENCE).map(HeaderValue::as_bytes);
+    match (answer.status, fence) {
         (StatusCode::MISDIRECTED_REQUEST | StatusCode::FORBIDDEN, Some(_)) => Attempt::Refused,
         (StatusCode::BAD_GATEWAY, Some(b"upstream-unsent")) => Attempt::Unsent,
         (StatusCode::BAD_GATEWAY, Some(b"upstream")) => Attempt::Broken,
-        _ => Attempt::Answered(response, sender),
+        _ => Attempt::Answered(answer, reply),
     }
 }
 
 /// On an idle connection, or on a fresh one when that turns out to be closed before anything was sent.
 async fn send(
-    front: &Front,
     upstream: &Upstream,
-    mut request: Request<ForwardBody>,
+    request: Request<'_>,
+    body: Option<&Arc<Replay>>,
+    now: Duration,
     mut permit: Option<Permit>,
-) -> Result<(Response<Incoming>, Sender), Attempt> {
-    let mut idle = upstream.take_idle(front.clock.now());
+) -> Result<(response::Parts, Reply<ForwardBody>), Attempt> {
+    if is_grpc(request.headers) {
+        return send_multiplexed(upstream, request, body).await;
+    }
+    let mut idle = upstream.take_idle(now);
     loop {
         let is_fresh = idle.is_none();
-        let mut sender = match idle.take() {
-            Some(sender) => sender,
+        let connection = match idle.take() {
+            Some(connection) => connection,
             None => upstream.connect().await.map_err(|error| {
                 tracing::debug!(
                     ?upstream,
@@ -110,37 +175,73 @@ async fn send(
                 Attempt::Unsent
             })?,
         };
-        if sender.ready().await.is_err() {
-            if is_fresh {
-                return Err(Attempt::Unsent);
-            }
-            continue;
-        }
-        let mut sending = std::pin::pin!(sender.try_send_request(request));
-        let sent = if permit.is_some() {
-            let early = tokio::time::timeout(PACE, &mut sending).await;
-            permit = None;
-            match early {
-                Ok(sent) => sent,
-                Err(_) => sending.await,
-            }
-        } else {
-            sending.await
+        let body = match body.map(Replay::attempt) {
+            None => None,
+            Some(Some(body)) => Some(body),
+            Some(None) => return Err(Attempt::NotReplayable),
         };
-        match sent {
-            Ok(response) => return Ok((response, sender)),
-            Err(mut error) => match error.take_message() {
-                Some(message) if !is_fresh => request = message,
-                Some(_) => return Err(Attempt::Unsent),
-                None => {
-                    tracing::debug!(
-                        ?upstream,
-                        error = error.error() as &dyn std::error::Error,
-                        "worker broke off"
-                    );
-                    return Err(Attempt::Broken);
-                }
-            },
+        match exchange(connection, request, body, permit.take()).await {
+            Ok(answered) => return Ok(answered),
+            Err(Failed::Unsent(_)) if !is_fresh => {}
+            Err(Failed::Unsent(_)) => return Err(Attempt::Unsent),
+            Err(Failed::Broken(error)) => {
+                tracing::debug!(
+                    ?upstream,
+                    error = &error as &dyn std::error::Error,
+                    "worker broke off"
+                );
+                return Err(Attempt::Broken);
+            }
         }
+    }
+}
+
+/// True for calls that live of trailers and of streams both ways.
+fn is_grpc(headers: &HeaderMap) -> bool {
+    headers
+        .get(CONTENT_TYPE)
+        .is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+}
+
+async fn send_multiplexed(
+    upstream: &Upstream,
+    request: Request<'_>,
+    body: Option<&Arc<Replay>>,
+) -> Result<(response::Parts, Reply<ForwardBody>), Attempt> {
+    let body = match body.map(Replay::attempt) {
+        None => None,
+        Some(Some(body)) => Some(body),
+        Some(None) => return Err(Attempt::NotReplayable),
+    };
+    upstream
+        .multiplexed
+        .exchange(request, body)
+        .await
+        .map_err(|failed| match failed {
+            Failed::Unsent(_) => Attempt::Unsent,
+            Failed::Broken(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::debug!(?upstream, error, "worker broke off");
+                Attempt::Broken
+            }
+        })
+}
+
+async fn exchange(
+    connection: Connection,
+    request: Request<'_>,
+    body: Option<ForwardBody>,
+    permit: Option<Permit>,
+) -> Result<(response::Parts, Reply<ForwardBody>), Failed> {
+    let sending = connection.exchange(request, body);
+    let Some(permit) = permit else {
+        return sending.await;
+    };
+    let mut sending = std::pin::pin!(sending);
+    let early = tokio::time::timeout(PACE, &mut sending).await;
+    drop(permit);
+    match early {
+        Ok(sent) => sent,
+        Err(_) => sending.await,
     }
 }

@@ -1,30 +1,27 @@
-//! What a request or an answer may carry across the gateway: hop-by-hop and pool-* headers go, X-Forwarded-* are set; it routes nothing.
+//! What a request or an answer may carry across the gateway: hop-by-hop and pool-* headers go; it routes nothing.
 
 use std::net::IpAddr;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use http::header::{
-    CONNECTION, HOST, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING,
-    UPGRADE,
+    AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE,
+    COOKIE, EXPECT, HOST, HeaderName, MAX_FORWARDS, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SET_COOKIE, TE,
+    TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, Uri, Version, request};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version, request, response};
+
+use super::{forwarded, screen};
+use crate::credentials::{NoRandomness, random_bytes};
 
 pub(crate) const POOL_USER: HeaderName = HeaderName::from_static("pool-user");
 pub(crate) const POOL_GROUP: HeaderName = HeaderName::from_static("pool-group");
 pub(crate) const POOL_FENCE: HeaderName = HeaderName::from_static("pool-fence");
-pub(crate) const POOL_HOP: HeaderName = HeaderName::from_static("pool-hop");
-pub(crate) const POOL_CLIENT: HeaderName = HeaderName::from_static("pool-client");
-pub(crate) const POOL_EPOCH: HeaderName = HeaderName::from_static("pool-epoch");
-pub(crate) const POOL_TICKET: HeaderName = HeaderName::from_static("pool-ticket");
 
-const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-const FORWARDED: HeaderName = HeaderName::from_static("forwarded");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
-const HTTP: HeaderValue = HeaderValue::from_static("http");
-const HTTPS: HeaderValue = HeaderValue::from_static("https");
 
 /// A network of proxies whose X-Forwarded-* headers are believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,8 +73,12 @@ pub(crate) fn is_trusted(trusted: &[Network], peer: IpAddr) -> bool {
 /// True when a trusted proxy says that the client spoke https.
 pub(crate) fn says_https(headers: &HeaderMap) -> bool {
     headers
-        .get(X_FORWARDED_PROTO)
-        .is_some_and(|proto| proto.as_bytes().eq_ignore_ascii_case(b"https"))
+        .get_all(X_FORWARDED_PROTO)
+        .iter()
+        .next_back()
+        // Of several the last is the believed proxy's own word.
+        .and_then(|proto| proto.as_bytes().rsplit(|byte| *byte == b',').next())
+        .is_some_and(|proto| proto.trim_ascii().eq_ignore_ascii_case(b"https"))
 }
 
 /// True for a path that a worker's contract keeps for its agent, however it is written.
@@ -134,8 +135,26 @@ pub(crate) fn strip_pool(headers: &mut HeaderMap) -> bool {
     true
 }
 
+fn is_hop_by_hop(name: &HeaderName) -> bool {
+    matches!(
+        name.as_str(),
+        "connection"
+            | "keep-alive"
+            | "proxy-connection"
+            | "proxy-authenticate"
+            | "proxy-authorization"
+            | "te"
+            | "transfer-encoding"
+            | "upgrade"
+    )
+}
+
 /// Removes what is meant for this connection only.
 pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) {
+    // Most heads hold nothing of the kind, and a look is cheaper than nine removals.
+    if !headers.keys().any(is_hop_by_hop) {
+        return;
+    }
     if headers.contains_key(CONNECTION) {
         let named: Vec<HeaderName> = headers
             .get_all(CONNECTION)
@@ -146,7 +165,7 @@ pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) {
             .collect();
         for name in named {
             // A client must not make the gateway drop what it sets or needs itself.
-            if name != HOST && name != http::header::COOKIE && !name.as_str().starts_with("x-forwarded-") {
+            if name != HOST && name != COOKIE && !name.as_str().starts_with("x-forwarded-") {
                 headers.remove(name);
             }
         }
@@ -158,11 +177,48 @@ pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) {
         PROXY_AUTHENTICATE,
         PROXY_AUTHORIZATION,
         TE,
-        TRAILER,
         TRANSFER_ENCODING,
         UPGRADE,
     ] {
         headers.remove(name);
+    }
+}
+
+/// True when the client takes trailers after an answer.
+pub(crate) fn wants_trailers(headers: &HeaderMap) -> bool {
+    headers
+        .get_all(TE)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .any(|coding| coding.trim().eq_ignore_ascii_case("trailers"))
+}
+
+/// Says so to the next hop.
+pub(crate) fn set_trailers(headers: &mut HeaderMap) {
+    headers.insert(TE, HeaderValue::from_static("trailers"));
+}
+
+/// Trailers may say no more than headers may, and nothing of what has been decided by the headers (RFC 9110, 6.5.1).
+pub(crate) fn strip_trailers(trailers: &mut HeaderMap) {
+    strip_pool(trailers);
+    strip_hop_by_hop(trailers);
+    forwarded::strip(trailers, false);
+    for name in [
+        HOST,
+        COOKIE,
+        SET_COOKIE,
+        AUTHORIZATION,
+        CONTENT_LENGTH,
+        CONTENT_TYPE,
+        CONTENT_ENCODING,
+        CONTENT_RANGE,
+        CACHE_CONTROL,
+        EXPECT,
+        MAX_FORWARDS,
+        TRAILER,
+    ] {
+        trailers.remove(name);
     }
 }
 
@@ -192,39 +248,40 @@ pub(crate) fn set_websocket(headers: &mut HeaderMap) {
     headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
 }
 
-/// Turns a client's head into one for a worker: HTTP/1.1, origin form, Host, X-Forwarded-*.
-pub(crate) fn to_upstream(head: &mut request::Parts, peer: IpAddr, trusted: bool) {
-    if !head.headers.contains_key(HOST)
-        && let Some(authority) = head.uri.authority()
-        && let Ok(host) = HeaderValue::from_str(authority.as_str())
-    {
+const SEC_WEBSOCKET_KEY: HeaderName = HeaderName::from_static("sec-websocket-key");
+const SEC_WEBSOCKET_ACCEPT: HeaderName = HeaderName::from_static("sec-websocket-accept");
+const SEC_WEBSOCKET_VERSION: HeaderName = HeaderName::from_static("sec-websocket-version");
+
+/// Makes an HTTP/1.1 handshake of the CONNECT that begins a WebSocket on HTTP/2, which has no key (RFC 8441, 5).
+pub(crate) fn to_http1_websocket(head: &mut request::Parts) -> Result<(), NoRandomness> {
+    let key = STANDARD.encode(random_bytes::<16>()?);
+    head.method = Method::GET;
+    if let Ok(key) = HeaderValue::from_str(&key) {
+        head.headers.insert(SEC_WEBSOCKET_KEY, key);
+    }
+    head.headers
+        .entry(SEC_WEBSOCKET_VERSION)
+        .or_insert(HeaderValue::from_static("13"));
+    Ok(())
+}
+
+/// Makes of an HTTP/1.1 worker's 101 the answer that HTTP/2 wants.
+pub(crate) fn to_h2_websocket(head: &mut response::Parts) {
+    head.status = StatusCode::OK;
+    head.version = Version::HTTP_2;
+    for name in [SEC_WEBSOCKET_ACCEPT, CONTENT_LENGTH] {
+        head.headers.remove(name);
+    }
+}
+
+/// Turns a client's head into one for a worker: origin form, Host.
+pub(crate) fn to_upstream(head: &mut request::Parts) {
+    if let Some(host) = screen::host(&head.uri) {
         head.headers.insert(HOST, host);
     }
     if head.uri.authority().is_some() {
         let origin = head.uri.path_and_query().cloned();
         head.uri = Uri::from(origin.unwrap_or_else(|| PathAndQuery::from_static("/")));
-    }
-    head.version = Version::HTTP_11;
-    let headers = &mut head.headers;
-    let before = if trusted {
-        headers.get(X_FORWARDED_FOR).and_then(|v| v.to_str().ok())
-    } else {
-        None
-    };
-    let chain = before.map_or_else(|| peer.to_string(), |before| format!("{before}, {peer}"));
-    if let Ok(chain) = HeaderValue::from_str(&chain) {
-        headers.insert(X_FORWARDED_FOR, chain);
-    }
-    let https = trusted && says_https(headers);
-    headers.insert(X_FORWARDED_PROTO, if https { HTTPS } else { HTTP });
-    if !(trusted && headers.contains_key(X_FORWARDED_HOST)) {
-        match headers.get(HOST).cloned() {
-            Some(host) => drop(headers.insert(X_FORWARDED_HOST, host)),
-            None => drop(headers.remove(X_FORWARDED_HOST)),
-        }
-    }
-    if !trusted {
-        headers.remove(FORWARDED);
     }
 }
 
@@ -279,33 +336,48 @@ mod tests {
     }
 
     #[test]
-    fn forwarded_headers_of_a_stranger_are_replaced_and_a_proxy_s_are_extended() {
-        let head = |trusted| {
-            let request = http::Request::get("http://shop.test/a?b")
-                .header("x-forwarded-for", "9.9.9.9")
-                .header("x-forwarded-proto", "https")
-                .header("x-forwarded-host", "evil.test");
-            let mut head = request.body(()).unwrap().into_parts().0;
-            to_upstream(&mut head, "10.0.0.1".parse().unwrap(), trusted);
-            let text = |name: &str| head.headers[name].to_str().unwrap().to_owned();
-            (
-                head.uri.to_string(),
-                text("host"),
-                text("x-forwarded-for"),
-                text("x-forwarded-proto"),
-                text("x-forwarded-host"),
-            )
-        };
-        let own = |a: &str, b: &str, c: &str| {
-            (
-                "/a?b".to_owned(),
-                "shop.test".to_owned(),
-                a.to_owned(),
-                b.to_owned(),
-                c.to_owned(),
-            )
-        };
-        assert_eq!(head(false), own("10.0.0.1", "http", "shop.test"));
-        assert_eq!(head(true), own("9.9.9.9, 10.0.0.1", "https", "evil.test"));
+    fn a_worker_gets_the_origin_form_and_the_host_that_was_meant() {
+        let request = http::Request::get("http://shop.test/a?b");
+        let mut head = request.body(()).unwrap().into_parts().0;
+        to_upstream(&mut head);
+        assert_eq!(
+            (head.uri.to_string().as_str(), head.headers["host"].as_bytes()),
+            ("/a?b", &b"shop.test"[..])
+        );
+    }
+
+    #[test]
+    fn what_belongs_to_one_connection_goes() {
+        let mut headers = HeaderMap::new();
+        strip_hop_by_hop(&mut headers);
+        for (name, value) in [
+            ("connection", "x-a, host, cookie"),
+            ("x-a", "1"),
+            ("host", "shop.test"),
+            ("cookie", "a=1"),
+            ("te", "gzip"),
+            ("keep-alive", "timeout=5"),
+        ] {
+            headers.insert(name, HeaderValue::from_static(value));
+        }
+        strip_hop_by_hop(&mut headers);
+        let left: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
+        assert_eq!(left, ["host", "cookie"]);
+    }
+
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_reserved_path_stays_reserved_in_every_encoding(path in "/{1,2}(\\./)?[_%5fF]{1,3}[pP%70]{1,3}ool(/[a-z]{0,4})?") {
+            // However it is decoded, once or twice, what an app would take for the contract is refused.
+            let once = percent_encoding::percent_decode_str(&path).decode_utf8_lossy().into_owned();
+            let twice = percent_encoding::percent_decode_str(&once).decode_utf8_lossy().into_owned();
+            for text in [&path, &once, &twice] {
+                if text.trim_start_matches(['/', '.']).to_ascii_lowercase().starts_with("_pool/") {
+                    prop_assert!(is_reserved(&path), "{}", path);
+                }
+            }
+        }
     }
 }

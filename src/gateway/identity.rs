@@ -5,10 +5,10 @@ use std::sync::Arc;
 use elastic_pool_engine::ids::{Birth, ClientId, Epoch, UserId};
 use http::HeaderValue;
 
-use super::clock::UserClock;
 use super::cookie::Cookie;
 use super::jar::Known;
-use super::table::{Owner, Table, Topology, user_header};
+use super::resident::{Owner, Resident};
+use super::table::{Group, Table, Topology};
 use super::upstream::Upstream;
 use crate::credentials::{NoRandomness, random_bytes};
 
@@ -25,6 +25,8 @@ pub(crate) struct Visitor {
     pub(crate) reception: Option<Birth>,
     /// The answer carries a new cookie for what stands here.
     pub(crate) set_cookie: bool,
+    /// Told apart by a header or a token: a client of the same name comes again without a cookie.
+    pub(crate) named: bool,
     /// The commander said that nobody owns him: his reception it is (L6).
     pub(crate) unowned: bool,
 }
@@ -47,6 +49,23 @@ impl Visitor {
             epoch: *epoch,
             reception: *reception,
             set_cookie: false,
+            named: false,
+            unowned: false,
+        }
+    }
+
+    /// Somebody who is told apart by what he sends instead of a cookie.
+    pub(crate) fn named(client: ClientId) -> Self {
+        let text = client.to_string();
+        Self {
+            client,
+            client_header: HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("")),
+            group: Arc::from(""),
+            user: None,
+            epoch: Epoch::PROVISIONAL,
+            reception: None,
+            set_cookie: false,
+            named: true,
             unowned: false,
         }
     }
@@ -62,8 +81,25 @@ impl Visitor {
             epoch: Epoch::PROVISIONAL,
             reception: None,
             set_cookie: true,
+            named: false,
             unowned: false,
         })
+    }
+
+    /// Whoever it is, a guest of the present reception: what is left when the accounting is compiled out.
+    pub(crate) fn nobody(topology: &Topology) -> Self {
+        let group = topology.default_group();
+        Self {
+            client: ClientId([0; 16]),
+            client_header: HeaderValue::from_static("00000000000000000000000000000000"),
+            group: group.map_or_else(|| Arc::from(""), |group| Arc::clone(&group.name)),
+            user: None,
+            epoch: Epoch::PROVISIONAL,
+            reception: group.and_then(Group::entrance),
+            set_cookie: false,
+            named: false,
+            unowned: false,
+        }
     }
 
     /// What his next cookie says.
@@ -84,37 +120,32 @@ pub(crate) enum Who {
     /// Nobody logged in.
     Guest,
     /// The table names his owner.
-    Owned(Arc<Owner>),
+    Owned(Owner),
     /// Epoch 0: provisional (P6), or a session that is not confirmed yet (P7).
-    Unowned {
-        /// The user.
-        user: UserId,
-        /// `pool-user`.
-        header: HeaderValue,
-    },
+    Unowned(UserId),
 }
 
 impl Who {
     pub(crate) fn user(&self) -> Option<&UserId> {
         match self {
             Self::Guest => None,
-            Self::Owned(owner) => Some(&owner.user),
-            Self::Unowned { user, .. } => Some(user),
+            Self::Owned(owner) => Some(&owner.resident.user),
+            Self::Unowned(user) => Some(user),
         }
     }
 
     pub(crate) fn epoch(&self) -> Epoch {
         match self {
             Self::Owned(owner) => owner.epoch,
-            Self::Guest | Self::Unowned { .. } => Epoch::PROVISIONAL,
+            Self::Guest | Self::Unowned(_) => Epoch::PROVISIONAL,
         }
     }
 
-    /// The user's counters; somebody whom no table names has none.
-    pub(crate) fn clock(&self) -> Option<Arc<UserClock>> {
+    /// Where the user's counters are; somebody whom no table names has none.
+    pub(crate) fn resident(&self) -> Option<Arc<Resident>> {
         match self {
-            Self::Owned(owner) => Some(Arc::clone(&owner.clock)),
-            Self::Guest | Self::Unowned { .. } => None,
+            Self::Owned(owner) => Some(Arc::clone(&owner.resident)),
+            Self::Guest | Self::Unowned(_) => None,
         }
     }
 }
@@ -134,11 +165,10 @@ pub(crate) enum Way {
 
 /// Chooses a way by P1, P7, L4 and L6. A guest's reception is filled in.
 pub(crate) fn choose(table: &Table, visitor: &mut Visitor, commander_is_up: bool) -> Way {
-    if !visitor.set_cookie
-        && let Some(user) = table.bound(&visitor.client)
-        && let Some(owner) = table.owner(&user)
+    if (!visitor.set_cookie || visitor.named)
+        && let Some(resident) = table.bound(&visitor.client)
     {
-        return owned(table, owner);
+        return owned(table, resident.owner());
     }
     let topology = table.topology();
     let Some(user) = visitor.user.clone() else {
@@ -157,7 +187,7 @@ pub(crate) fn choose(table: &Table, visitor: &mut Visitor, commander_is_up: bool
     }
 }
 
-fn owned(table: &Table, owner: Arc<Owner>) -> Way {
+fn owned(table: &Table, owner: Owner) -> Way {
     match table.worker(owner.birth) {
         Some(upstream) => Way::Forward(upstream, Who::Owned(owner)),
         None => Way::Nobody,
@@ -170,17 +200,14 @@ fn unowned(
     topology: &Topology,
     visitor: &Visitor,
     user: UserId,
-    owner: Option<Arc<Owner>>,
+    owner: Option<Owner>,
     commander_is_up: bool,
 ) -> Way {
     let reception = visitor.reception.and_then(|birth| topology.workers.get(&birth));
     match (owner, reception) {
         (Some(owner), _) if Some(owner.birth) == visitor.reception => owned(table, owner),
         (Some(_), _) if commander_is_up && !visitor.unowned => Way::Ask(user, visitor.epoch),
-        (_, Some(reception)) => {
-            let header = user_header(user.as_str());
-            Way::Forward(Arc::clone(reception), Who::Unowned { user, header })
-        }
+        (_, Some(reception)) => Way::Forward(Arc::clone(reception), Who::Unowned(user)),
         (Some(owner), None) => owned(table, owner),
         (None, None) => Way::Gone,
     }
@@ -190,6 +217,9 @@ fn guest(table: &Table, topology: &Topology, visitor: &mut Visitor) -> Way {
     let Some(group) = topology.group(&visitor.group) else {
         return Way::Nobody;
     };
+    if group.session && visitor.named {
+        return named_session(table, topology, group, visitor);
+    }
     if let Some(reception) = visitor.reception.and_then(|birth| topology.workers.get(&birth)) {
         if !group.session || visitor.set_cookie {
             return Way::Forward(Arc::clone(reception), Who::Guest);
@@ -201,8 +231,7 @@ fn guest(table: &Table, topology: &Topology, visitor: &mut Visitor) -> Way {
         if let Some(owner) = table.owner(&user) {
             return owned(table, owner);
         }
-        let header = visitor.client_header.clone();
-        return Way::Forward(Arc::clone(reception), Who::Unowned { user, header });
+        return Way::Forward(Arc::clone(reception), Who::Unowned(user));
     }
     if visitor.reception.is_some() && !visitor.set_cookie {
         // The reception that took him in is dead, and what he had with it.
@@ -217,4 +246,19 @@ fn guest(table: &Table, topology: &Topology, visitor: &mut Visitor) -> Way {
     visitor.reception = Some(upstream.birth);
     visitor.set_cookie = true;
     Way::Forward(Arc::clone(upstream), Who::Guest)
+}
+
+/// P7 for somebody who comes again without a cookie: a user under his own id from the first request on.
+fn named_session(table: &Table, topology: &Topology, group: &Group, visitor: &Visitor) -> Way {
+    let Ok(user) = UserId::new(&visitor.client.to_string()) else {
+        return Way::Nobody;
+    };
+    if let Some(owner) = table.owner(&user) {
+        return owned(table, owner);
+    }
+    let entrance = group.entrance().and_then(|birth| topology.workers.get(&birth));
+    match entrance.filter(|upstream| upstream.is_routable()) {
+        Some(upstream) => Way::Forward(Arc::clone(upstream), Who::Unowned(user)),
+        None => Way::Nobody,
+    }
 }

@@ -9,7 +9,9 @@ use parking_lot::Mutex;
 
 use super::cookie::{Cookie, Seal};
 
+/// Browsers keep these names for Secure cookies; the first for those of one host.
 const HOST_PREFIX: &str = "__Host-";
+const SECURE_PREFIX: &str = "__Secure-";
 const SHARDS: usize = 16;
 /// Opened cookies kept per shard and generation: at most 2 x 16 x this many.
 const PER_SHARD: usize = 1024;
@@ -22,10 +24,12 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    pub(crate) fn new(name: &str) -> Self {
+    /// `has_domain`: the cookie is shared by several hosts.
+    pub(crate) fn new(name: &str, has_domain: bool) -> Self {
+        let prefix = if has_domain { SECURE_PREFIX } else { HOST_PREFIX };
         Self {
             plain: name.to_owned(),
-            secure: format!("{HOST_PREFIX}{name}"),
+            secure: format!("{prefix}{name}"),
         }
     }
 
@@ -186,7 +190,7 @@ mod tests {
         }
         let found = take(
             &mut headers,
-            &Names::new("pool-affinity"),
+            &Names::new("pool-affinity", false),
             secure,
             join,
             |value| (value != b"bad").then(|| value.to_vec()),
@@ -259,5 +263,36 @@ mod tests {
         };
         let kept: usize = opened.shards.iter().map(kept).sum();
         assert!(kept <= 2 * SHARDS * PER_SHARD, "{kept}");
+    }
+
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn whatever_stands_beside_our_cookie_keeps_every_byte(
+            before in proptest::collection::vec("[!#-+\\--:<-~]{1,12}(=[ -:<-~]{0,20})?", 0..6),
+            after in proptest::collection::vec("[!#-+\\--:<-~]{1,12}(=[ -:<-~]{0,20})?", 0..6),
+        ) {
+            let names = Names::new("pool-affinity", false);
+            let others: Vec<&str> = before.iter().chain(&after).map(String::as_str).collect();
+            prop_assume!(others.iter().all(|piece| !names.is_ours(pair(piece.as_bytes()).0)));
+            let mut pieces: Vec<&str> = before.iter().map(String::as_str).collect();
+            pieces.push("pool-affinity=v");
+            pieces.extend(after.iter().map(String::as_str));
+            let mut headers = HeaderMap::new();
+            headers.insert(COOKIE, HeaderValue::from_str(&pieces.join("; ")).unwrap());
+            let found = take(&mut headers, &names, false, false, |value| Some(value.to_vec()));
+            prop_assert_eq!(found, Some(b"v".to_vec()));
+            let left = headers.get(COOKIE).map(|value| value.as_bytes().to_vec()).unwrap_or_default();
+            // White space around the first piece belongs to the field, not to the cookie.
+            let trim = |text: &[u8]| text.trim_ascii().to_vec();
+            prop_assert_eq!(trim(&left), trim(others.join("; ").as_bytes()));
+        }
+
+        #[test]
+        fn no_bytes_open_as_a_cookie(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let seal = Seal::new(&crate::credentials::Key::from_hex(&"31".repeat(32)).unwrap(), None).unwrap();
+            prop_assert_eq!(seal.open(&bytes), None);
+        }
     }
 }

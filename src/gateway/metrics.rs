@@ -21,10 +21,28 @@ pub(crate) enum Outcome {
     NotReplayable,
     /// The client asked for something that the gateway keeps from workers.
     Forbidden,
+    /// What was sent is no request, or its body broke off or off its framing.
+    Malformed,
+    /// CONNECT or TRACE.
+    NotAllowed,
+    /// An expectation other than 100-continue.
+    Expectation,
+    /// A body longer than is taken.
+    TooLarge,
+    /// A body of which nothing came for too long.
+    Stalled,
+    /// The client hung up before it was answered.
+    Abandoned,
 }
 
 impl Outcome {
-    const ALL: [(Self, &'static str); 7] = [
+    /// Its label.
+    pub(crate) fn as_str(self) -> &'static str {
+        let known = Self::ALL.iter().find(|(outcome, _)| *outcome == self);
+        known.map_or("", |(_, label)| label)
+    }
+
+    const ALL: [(Self, &'static str); 13] = [
         (Self::Answered, "answered"),
         (Self::Broken, "broken"),
         (Self::Unavailable, "unavailable"),
@@ -32,7 +50,23 @@ impl Outcome {
         (Self::Overflow, "overflow"),
         (Self::NotReplayable, "not_replayable"),
         (Self::Forbidden, "forbidden"),
+        (Self::Malformed, "malformed"),
+        (Self::NotAllowed, "not_allowed"),
+        (Self::Expectation, "expectation"),
+        (Self::TooLarge, "too_large"),
+        (Self::Stalled, "stalled"),
+        (Self::Abandoned, "abandoned"),
     ];
+}
+
+impl Outcome {
+    /// True when the request was wrong in itself, so that its connection is not trusted to begin another.
+    pub(crate) fn is_clients_fault(self) -> bool {
+        matches!(
+            self,
+            Self::Malformed | Self::NotAllowed | Self::Expectation | Self::TooLarge | Self::Stalled
+        )
+    }
 }
 
 /// All of them, with the labels resolved once.
@@ -46,6 +80,9 @@ pub(crate) struct Metrics {
     pub(crate) open_streams: IntGauge,
     pub(crate) connections: IntGauge,
     pub(crate) connections_refused: IntCounter,
+    pub(crate) requests: IntCounter,
+    pub(crate) connections_failed: IntCounter,
+    pub(crate) access_lines_dropped: IntCounter,
     pub(crate) channel_connected: IntGauge,
     pub(crate) table_users: IntGauge,
     pub(crate) guests: IntCounter,
@@ -97,6 +134,18 @@ impl Metrics {
             held_requests: gauge("held_requests", "Requests that wait.")?,
             open_streams: gauge("gateway_open_streams", "Open WebSocket and event streams.")?,
             connections: gauge("gateway_connections", "Open client connections.")?,
+            requests: counter(
+                "gateway_requests_total",
+                "Requests that began; each ends in one outcome of forwards_total.",
+            )?,
+            access_lines_dropped: counter(
+                "gateway_access_lines_dropped_total",
+                "Lines of the access log that found no room.",
+            )?,
+            connections_failed: counter(
+                "gateway_connections_failed_total",
+                "Connections given up for what was no request, or for half a head that took too long.",
+            )?,
             connections_refused: counter("gateway_connections_refused_total", "Connections over the limit.")?,
             channel_connected: gauge(
                 "gateway_channel_connected",

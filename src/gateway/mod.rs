@@ -1,12 +1,15 @@
 //! The sticky front that clients talk to: knows who lives where, relays, holds while somebody is moved; it never places anybody itself.
 
+mod access;
 mod admin;
 mod answer;
+mod bearer;
 mod body;
 mod clock;
 mod commander;
 mod cookie;
 mod forward;
+mod forwarded;
 mod front;
 mod hold;
 mod hygiene;
@@ -14,8 +17,13 @@ mod identity;
 mod jar;
 mod login;
 mod metrics;
+mod named;
+mod open;
+mod resident;
+mod screen;
 mod serve;
 mod server;
+mod set_cookie;
 mod shards;
 mod streams;
 mod table;
@@ -33,9 +41,13 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use self::access::AccessLogError;
+pub use self::bearer::JwksError;
 pub use self::cookie::{Cookie, Seal, SealError};
-pub use self::front::CookieSecure;
+pub use self::front::Limits;
 pub use self::hygiene::Network;
+pub use self::named::IdentityConfig;
+pub use self::set_cookie::{CookieConfig, CookieError, CookieSameSite, CookieSecure};
 use crate::api::measures::DurationText;
 use crate::channel::link::{LinkConfig, Token};
 use crate::clock::Clock;
@@ -77,12 +89,48 @@ pub struct GatewayArgs {
     /// When the cookie is Secure.
     #[arg(long, value_enum, default_value = "auto")]
     pub cookie_secure: CookieSecure,
+    /// Domain whose hosts share the cookie; absent: the one host that set it.
+    #[arg(long)]
+    pub cookie_domain: Option<String>,
+    /// SameSite attribute of the cookie.
+    #[arg(long, value_enum, default_value = "lax")]
+    pub cookie_same_site: CookieSameSite,
+    /// After this time a browser forgets the cookie, such as 720h; absent: when it is closed.
+    #[arg(long, value_parser = duration)]
+    pub cookie_lifetime: Option<Duration>,
+    /// Header that tells API clients apart; who sends it is believed.
+    #[arg(long, conflicts_with = "identity_claim")]
+    pub identity_header: Option<http::HeaderName>,
+    /// Claim of a verified bearer token that tells API clients apart.
+    #[arg(long, requires = "identity_jwks")]
+    pub identity_claim: Option<String>,
+    /// File with the keys of bearer tokens, as a JSON Web Key Set.
+    #[arg(long)]
+    pub identity_jwks: Option<PathBuf>,
+    /// Wanted issuer of bearer tokens.
+    #[arg(long)]
+    pub identity_issuer: Option<String>,
+    /// Wanted audience of bearer tokens.
+    #[arg(long)]
+    pub identity_audience: Option<String>,
     /// Networks of proxies whose X-Forwarded-* headers are believed.
     #[arg(long, value_delimiter = ',')]
     pub trusted_proxies: Vec<Network>,
     /// Client connections at once; more are closed.
     #[arg(long, default_value_t = 10_000)]
     pub max_connections: usize,
+    /// For a request's head to arrive, and for an idle connection, such as 60s.
+    #[arg(long, default_value = "60s", value_parser = duration)]
+    pub head_timeout: Duration,
+    /// For the next piece of a request's body to arrive, such as 60s.
+    #[arg(long, default_value = "60s", value_parser = duration)]
+    pub body_timeout: Duration,
+    /// Bytes of a request's body; a longer one is answered with 413. Absent: any number.
+    #[arg(long)]
+    pub max_body: Option<u64>,
+    /// File that gets a line of JSON per request; - is standard output. Absent: no access log.
+    #[arg(long, allow_hyphen_values = true)]
+    pub access_log: Option<PathBuf>,
     /// Between turning unready and taking no more connections, such as 5s.
     #[arg(long, default_value = "5s", value_parser = duration)]
     pub drain_delay: Duration,
@@ -117,14 +165,18 @@ pub struct GatewayConfig {
     pub cookie_key_previous: Option<Key>,
     /// Key of the pool's hop proofs.
     pub pool_key: Key,
-    /// Name of the affinity cookie.
-    pub cookie_name: String,
-    /// When the cookie is Secure.
-    pub cookie_secure: CookieSecure,
+    /// The affinity cookie.
+    pub cookie: CookieConfig,
+    /// What tells clients apart besides it.
+    pub identity: IdentityConfig,
     /// Networks of proxies whose X-Forwarded-* headers are believed.
     pub trusted_proxies: Vec<Network>,
     /// Client connections at once.
     pub max_connections: usize,
+    /// What a client may take.
+    pub limits: Limits,
+    /// File of the access log; - is standard output.
+    pub access_log: Option<PathBuf>,
     /// Between turning unready and taking no more connections.
     pub drain_delay: Duration,
     /// For open requests and streams to finish after that.
@@ -149,10 +201,12 @@ impl GatewayConfig {
             cookie_key,
             cookie_key_previous: None,
             pool_key,
-            cookie_name: "pool-affinity".to_owned(),
-            cookie_secure: CookieSecure::Auto,
+            cookie: CookieConfig::default(),
+            identity: IdentityConfig::Cookie,
             trusted_proxies: Vec::new(),
             max_connections: 10_000,
+            limits: Limits::default(),
+            access_log: None,
             drain_delay: Duration::from_secs(5),
             drain_timeout: Duration::from_secs(30),
         }
@@ -179,6 +233,15 @@ pub enum StartError {
     /// The cookie keys cannot be used.
     #[error("make the cookie's seal")]
     Seal(#[from] SealError),
+    /// A cookie that no browser would take.
+    #[error(transparent)]
+    Cookie(#[from] CookieError),
+    /// No access log.
+    #[error(transparent)]
+    AccessLog(#[from] AccessLogError),
+    /// No keys of bearer tokens.
+    #[error(transparent)]
+    Jwks(#[from] JwksError),
     /// No incarnation.
     #[error(transparent)]
     Randomness(#[from] NoRandomness),
@@ -245,6 +308,11 @@ struct Drain {
 }
 
 fn front(config: GatewayConfig, over: CancellationToken) -> Result<front::Front, StartError> {
+    let style = set_cookie::Style::new(&config.cookie)?;
+    let named = named::Named::new(&config.identity, &config.pool_key)?;
+    if let Some(verifier) = named.verifier() {
+        tokio::spawn(Arc::clone(verifier).keep_fresh(over.clone()));
+    }
     let clocks = Arc::new(clock::Clocks::default());
     let effects = commander::Effects {
         table: Arc::new(table::Table::new(config.pool_key, Arc::clone(&clocks))),
@@ -253,6 +321,13 @@ fn front(config: GatewayConfig, over: CancellationToken) -> Result<front::Front,
         clocks,
         metrics: Arc::new(metrics::Metrics::new()?),
         clock: Clock::start(),
+    };
+    let access = match &config.access_log {
+        Some(path) => Some(access::AccessLog::open(
+            path,
+            effects.metrics.access_lines_dropped.clone(),
+        )?),
+        None => None,
     };
     let identity = commander::Identity {
         pod_uid: config.pod_uid,
@@ -279,9 +354,12 @@ fn front(config: GatewayConfig, over: CancellationToken) -> Result<front::Front,
         clock,
         seal,
         opened: jar::Opened::default(),
-        names: jar::Names::new(&config.cookie_name),
-        cookie_secure: config.cookie_secure,
+        style,
+        named,
+        open: Arc::default(),
         trusted: config.trusted_proxies,
+        limits: config.limits,
+        access,
         tunnels: TaskTracker::new(),
     })
 }
@@ -362,10 +440,22 @@ pub async fn run(args: GatewayArgs, stop: CancellationToken) -> anyhow::Result<(
     };
     let config = GatewayConfig {
         cookie_key_previous: secret("cookie-key-previous")?,
-        cookie_name: args.cookie_name.clone(),
-        cookie_secure: args.cookie_secure,
+        cookie: CookieConfig {
+            name: args.cookie_name.clone(),
+            domain: args.cookie_domain.clone(),
+            same_site: args.cookie_same_site,
+            secure: args.cookie_secure,
+            lifetime: args.cookie_lifetime,
+        },
+        identity: identity(&args),
         trusted_proxies: args.trusted_proxies.clone(),
         max_connections: args.max_connections,
+        access_log: args.access_log.clone(),
+        limits: Limits {
+            head_timeout: args.head_timeout,
+            body_timeout: args.body_timeout,
+            max_body: args.max_body,
+        },
         drain_delay: args.drain_delay,
         drain_timeout: args.drain_timeout,
         ..GatewayConfig::new(
@@ -399,6 +489,19 @@ pub async fn run(args: GatewayArgs, stop: CancellationToken) -> anyhow::Result<(
     println!("{ports}");
     gateway.ended().await;
     Ok(())
+}
+
+fn identity(args: &GatewayArgs) -> IdentityConfig {
+    match (&args.identity_header, &args.identity_claim, &args.identity_jwks) {
+        (Some(name), ..) => IdentityConfig::Header(name.clone()),
+        (None, Some(claim), Some(jwks)) => IdentityConfig::Jwt {
+            claim: claim.clone(),
+            jwks: jwks.clone(),
+            issuer: args.identity_issuer.clone(),
+            audience: args.identity_audience.clone(),
+        },
+        _ => IdentityConfig::Cookie,
+    }
 }
 
 fn read_key(folder: &Path, name: &str) -> anyhow::Result<Option<Key>> {

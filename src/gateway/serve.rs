@@ -1,30 +1,37 @@
 //! The life of one request: who sent it, whither it goes, how long it waits, what the client gets; it keeps nothing afterwards.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use elastic_pool_engine::ids::{Birth, Epoch, UserId};
-use http::header::CONTENT_TYPE;
-use http::{Method, Request, Response, StatusCode, request, response};
+use http::header::{CONNECTION, CONTENT_TYPE, EXPECT};
+use http::{HeaderMap, HeaderValue, Request, Response, request, response};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 
-use super::answer::{AnswerBody, Ending, Finish, Open, Relay};
-use super::body::Replay;
-use super::forward::{Attempt, attempt, mark};
-use super::front::{CookieSecure, Front};
+use super::access::{Line, X_REQUEST_ID};
+use super::answer::{AnswerBody, Ending, Finish, Relay};
+use super::body::{ForwardBody, Replay};
+use super::forward::{Asked, Attempt, attempt};
+use super::forwarded::{Forwarded, Peer};
+use super::front::Front;
 use super::hold::{Entry, Permit, Slot};
 use super::hygiene;
 use super::identity::{Visitor, Way, Who, choose};
 use super::jar;
 use super::login;
 use super::metrics::Outcome;
-use super::upstream::{OPEN_MAX, Sender, Upstream};
+use super::open::{Open, Row};
+use super::screen;
+use super::upstream::{OPEN_MAX, Upstream};
 use super::websocket;
 use crate::channel::proto::Ownership;
 use crate::channel::proto::found::Verdict;
+use crate::clock::unix_seconds;
+use crate::credentials::NoRandomness;
+use crate::exchange::{Answer, Reply, Upgraded};
+use crate::wire::Framing;
 
 /// Pause before the commander is asked again, or a worker that took no connection is tried again.
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
@@ -32,50 +39,51 @@ const AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// Answers one request; never fails.
 pub(crate) async fn serve(
     front: Arc<Front>,
-    peer: IpAddr,
+    peer: &Peer,
+    framing: Framing,
     mut request: Request<Incoming>,
 ) -> Response<AnswerBody> {
-    if request.method() == Method::CONNECT || hygiene::is_reserved(request.uri().path()) {
-        return front.refusal(Outcome::Forbidden);
-    }
+    front.metrics.requests.inc();
     let is_h2 = request.version() == http::Version::HTTP_2;
-    let client = (!is_h2 && request.headers().contains_key(http::header::UPGRADE))
+    if let Some(outcome) = screen::refuse(&request, framing, front.limits.max_body) {
+        return front.refusal(outcome, !is_h2);
+    }
+    let is_h2_websocket = screen::is_h2_websocket(&request);
+    let client = (is_h2_websocket || (!is_h2 && request.headers().contains_key(http::header::UPGRADE)))
         .then(|| hyper::upgrade::on(&mut request));
     let (mut head, body) = request.into_parts();
-    let trusted = hygiene::is_trusted(&front.trusted, peer);
-    let secure = match front.cookie_secure {
-        CookieSecure::Always => true,
-        CookieSecure::Never => false,
-        CookieSecure::Auto => trusted && hygiene::says_https(&head.headers),
-    };
-    let upgrade = client.filter(|_| hygiene::wants_websocket(&head));
+    let secure = front.style.is_secure(peer.is_trusted, &head.headers);
+    let upgrade = client.filter(|_| is_h2_websocket || hygiene::wants_websocket(&head));
     if hygiene::strip_pool(&mut head.headers) {
         front.metrics.headers_stripped.inc();
     }
+    let trailers = hygiene::wants_trailers(&head.headers);
     hygiene::strip_hop_by_hop(&mut head.headers);
-    hygiene::to_upstream(&mut head, peer, trusted);
+    if trailers {
+        hygiene::set_trailers(&mut head.headers);
+    }
+    hygiene::to_upstream(&mut head);
+    let entry = front.access.as_ref().map(|log| log.begin(&mut head, peer));
+    let forwarded = Forwarded::of(&mut head.headers, peer);
     if upgrade.is_some() {
         hygiene::set_websocket(&mut head.headers);
     }
-    let known = jar::take(&mut head.headers, &front.names, secure, is_h2, |value| {
-        let known = front.opened.open(&front.seal, value);
-        if known.is_none() {
-            front.metrics.cookies_rejected.inc();
-        }
-        known
-    });
-    let visitor = match known {
-        Some(known) => Visitor::known(&known),
-        None => match Visitor::guest(Arc::from("")) {
-            Ok(visitor) => visitor,
-            Err(_) => return front.refusal(Outcome::Unavailable),
-        },
+    if is_h2_websocket && hygiene::to_http1_websocket(&mut head).is_err() {
+        return front.refusal(Outcome::Unavailable, !is_h2);
+    }
+    let Ok(visitor) = visitor(&front, &mut head.headers, secure, is_h2) else {
+        return front.refusal(Outcome::Unavailable, !is_h2);
     };
-    let body = (!body.is_end_stream()).then(|| Replay::new(body));
+    if body.is_end_stream() {
+        // Nothing follows that one could be asked for.
+        head.headers.remove(EXPECT);
+    }
+    let body = (!body.is_end_stream()).then(|| Replay::new(body, &front.limits));
     let started = front.clock.now();
     let journey = Journey {
         front,
         head,
+        forwarded,
         body,
         visitor,
         secure,
@@ -84,13 +92,44 @@ pub(crate) async fn serve(
         permit: None,
         refused: None,
         slot: None,
+        is_h1: !is_h2,
+        closes: framing == Framing::Unseen,
+        ended: false,
+        entry,
     };
     journey.run().await
 }
 
+/// Who asks, by our cookie, which is taken out; without one of ours a new guest.
+fn visitor(
+    front: &Front,
+    headers: &mut HeaderMap,
+    secure: bool,
+    join: bool,
+) -> Result<Visitor, NoRandomness> {
+    if cfg!(feature = "bare") {
+        return Ok(Visitor::nobody(&front.table.topology()));
+    }
+    let named = front.named.client(headers, unix_seconds);
+    let known = jar::take(headers, &front.style.names, secure, join, |value| {
+        let known = front.opened.open(&front.seal, value);
+        if known.is_none() {
+            front.metrics.cookies_rejected.inc();
+        }
+        known
+    });
+    match (named, known) {
+        (Some(client), _) => Ok(Visitor::named(client)),
+        (None, Some(known)) => Ok(Visitor::known(&known)),
+        (None, None) => Visitor::guest(Arc::from("")),
+    }
+}
+
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 struct Journey {
     front: Arc<Front>,
     head: request::Parts,
+    forwarded: Forwarded,
     body: Option<Arc<Replay>>,
     visitor: Visitor,
     secure: bool,
@@ -102,13 +141,36 @@ struct Journey {
     refused: Option<(Birth, Epoch)>,
     /// A place among the waiting, once it had to wait for something else than a turn.
     slot: Option<Slot>,
+    is_h1: bool,
+    /// The connection ends with this answer.
+    closes: bool,
+    /// Its outcome is counted, or will be by the answer's end.
+    ended: bool,
+    /// The line of the access log, until the answer has it.
+    entry: Option<Box<Line>>,
+}
+
+impl Drop for Journey {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.front.metrics.ended(Outcome::Abandoned);
+        }
+    }
 }
 
 impl Journey {
     async fn run(mut self) -> Response<AnswerBody> {
         match self.travel().await {
             Ok(response) => response,
-            Err(outcome) => self.front.refusal(outcome),
+            Err(outcome) => {
+                self.ended = true;
+                let response = self.front.refusal(outcome, self.is_h1);
+                if let Some(entry) = &mut self.entry {
+                    entry.ends(outcome, response.status());
+                    entry.took(self.front.clock.now().saturating_sub(self.started));
+                }
+                response
+            }
         }
     }
 
@@ -140,7 +202,7 @@ impl Journey {
     /// True when the request waited: the table has changed meanwhile.
     async fn take_turn(&mut self, who: &Who) -> Result<bool, Outcome> {
         match who.user() {
-            Some(user) => self.wait_in_turn(&user.clone()).await,
+            Some(user) => self.wait_in_turn(user).await,
             None => Ok(false),
         }
     }
@@ -180,27 +242,33 @@ impl Journey {
         if upstream.open.load(std::sync::atomic::Ordering::Relaxed) >= OPEN_MAX {
             return Err(Outcome::Overflow);
         }
-        let open = Open::new(upstream);
-        mark(&mut self.head.headers, upstream, &self.visitor, who);
         let began = self.front.clock.now();
-        match attempt(
-            &self.front,
-            upstream,
-            &self.head,
-            self.body.as_ref(),
-            self.permit.take(),
-        )
-        .await
-        {
-            Attempt::Answered(response, sender) => {
+        let open = self.front.open.open(Row {
+            upstream: Arc::clone(upstream),
+            who: who.clone(),
+            client: self.visitor.client,
+            since: began,
+        });
+        let asked = Asked {
+            head: &self.head,
+            forwarded: &self.forwarded,
+            visitor: &self.visitor,
+            who,
+            body: self.body.as_ref(),
+        };
+        match attempt(upstream, &asked, began, self.permit.take()).await {
+            Attempt::Answered(head, reply) => {
                 self.slot = None;
-                self.answer(response, sender, open, who, began).await.map(Some)
+                self.answer(head, reply, open, who, began).await.map(Some)
             }
             Attempt::Refused => {
                 self.front.metrics.refused.inc();
                 self.refused = Some((upstream.birth, who.epoch()));
                 self.ask_about(who).await?;
                 Ok(None)
+            }
+            Attempt::Unsent | Attempt::Broken | Attempt::NotReplayable if self.fault().is_some() => {
+                Err(self.fault().unwrap_or(Outcome::Malformed))
             }
             Attempt::Unsent => {
                 // The table will say whether that worker is dead; until then it may come back.
@@ -215,6 +283,11 @@ impl Journey {
             }
             Attempt::NotReplayable => Err(Outcome::NotReplayable),
         }
+    }
+
+    /// What the client did wrong with its body: no worker is to blame for that.
+    fn fault(&self) -> Option<Outcome> {
+        self.body.as_ref().and_then(|body| body.fault())
     }
 
     /// After a refusal: whoever is nobody in particular tries again, a user is asked for.
@@ -279,7 +352,11 @@ impl Journey {
     }
 
     fn become_guest(&mut self) -> Result<(), Outcome> {
-        self.visitor = Visitor::guest(Arc::clone(&self.visitor.group)).map_err(|_| Outcome::Unavailable)?;
+        self.visitor = if self.visitor.named {
+            Visitor::named(self.visitor.client)
+        } else {
+            Visitor::guest(Arc::clone(&self.visitor.group)).map_err(|_| Outcome::Unavailable)?
+        };
         self.refused = None;
         self.permit = None;
         Ok(())
@@ -319,8 +396,8 @@ impl Journey {
 
     async fn answer(
         &mut self,
-        mut response: Response<Incoming>,
-        sender: Sender,
+        mut head: response::Parts,
+        reply: Reply<ForwardBody>,
         open: Open,
         who: &Who,
         began: Duration,
@@ -329,35 +406,57 @@ impl Journey {
         let mut finish = Finish {
             front: Arc::clone(&self.front),
             open,
-            user: who.clock(),
+            user: who.resident(),
             began,
-            sender: Some(sender),
-            request: self.body.take(),
             quiet: None,
             counted: false,
+            entry: None,
+            speaks: true,
         };
+        self.ended = true;
         let visitor = &mut self.visitor;
-        finish.quiet =
-            login::settle(&self.front, response.headers(), visitor, who, birth, self.started).await?;
-        let tunnel = if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            let client = self.upgrade.take().ok_or(Outcome::Broken)?;
-            Some((client, hyper::upgrade::on(&mut response)))
-        } else {
-            None
+        let settled = login::settle(&self.front, &head.headers, visitor, who, birth, self.started).await;
+        finish.quiet = settled.inspect_err(|_| finish.speaks = false)?;
+        let client = match &reply {
+            Reply::Switched(_) => self.upgrade.take(),
+            Reply::Whole(..) | Reply::Streamed(_) => None,
         };
-        let (mut head, body) = response.into_parts();
         hygiene::strip_pool(&mut head.headers);
         hygiene::strip_hop_by_hop(&mut head.headers);
-        if self.visitor.set_cookie {
+        if self.closes && self.is_h1 {
+            head.headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        if self.visitor.set_cookie && !self.visitor.named {
             if self.visitor.user.is_none() {
                 self.front.metrics.guests.inc();
             }
             self.front
                 .set_cookie(&mut head.headers, &self.visitor.cookie(), self.secure);
         }
-        Ok(match tunnel {
-            Some((client, worker)) => self.switch(head, client, worker, finish, who),
-            None => self.relay(head, body, finish, who),
+        if (client.is_some() || !matches!(reply, Reply::Switched(_)))
+            && let Some(mut entry) = self.entry.take()
+        {
+            entry.ends(Outcome::Answered, head.status);
+            entry.worker.clone_from(&finish.open.upstream().name);
+            head.headers.insert(X_REQUEST_ID, entry.id());
+            if let Reply::Whole(body, _) = &reply {
+                entry.bytes = body.len() as u64;
+            }
+            finish.entry = Some(entry);
+        }
+        Ok(match (reply, client) {
+            (Reply::Switched(worker), Some(client)) => self.switch(head, client, worker, finish, who),
+            (Reply::Streamed(body), _) => self.relay(head, body, finish, who),
+            (Reply::Whole(body, connection), _) => {
+                finish.complete(connection);
+                Response::from_parts(head, AnswerBody::whole(body))
+            }
+            // It switched unasked.
+            (Reply::Switched(_), None) => {
+                finish.speaks = false;
+                finish.count(true);
+                return Err(Outcome::Broken);
+            }
         })
     }
 
@@ -366,15 +465,19 @@ impl Journey {
         &self,
         mut head: response::Parts,
         client: OnUpgrade,
-        worker: OnUpgrade,
+        worker: Upgraded,
         mut finish: Finish,
         who: &Who,
     ) -> Response<AnswerBody> {
-        hygiene::set_websocket(&mut head.headers);
+        if self.is_h1 {
+            hygiene::set_websocket(&mut head.headers);
+        } else {
+            hygiene::to_h2_websocket(&mut head);
+        }
         finish.count(false);
         let registered = self.front.streams.open(self.visitor.client, who.user().cloned());
         self.front.tunnels.spawn(async move {
-            // The worker's connection and its place in the count live as long as the tunnel.
+            // The worker's place in the count lives as long as the tunnel.
             let _finish = finish;
             websocket::run(client, worker, registered).await;
         });
@@ -384,14 +487,10 @@ impl Journey {
     fn relay(
         &self,
         head: response::Parts,
-        body: Incoming,
+        body: Box<Answer<ForwardBody>>,
         mut finish: Finish,
         who: &Who,
     ) -> Response<AnswerBody> {
-        if body.is_end_stream() {
-            finish.complete();
-            return Response::from_parts(head, AnswerBody::Empty);
-        }
         let is_event_stream = head.headers.get(CONTENT_TYPE).is_some_and(|kind| {
             kind.as_bytes()
                 .get(..17)
@@ -401,6 +500,13 @@ impl Journey {
             finish.count(false);
             Ending::new(self.front.streams.open(self.visitor.client, who.user().cloned()))
         });
-        Response::from_parts(head, AnswerBody::Relay(Box::new(Relay { body, finish, ending })))
+        Response::from_parts(
+            head,
+            AnswerBody::Relay(Box::new(Relay {
+                body: Some(body),
+                finish,
+                ending,
+            })),
+        )
     }
 }

@@ -1,7 +1,7 @@
 //! The gateway's listening side: accepts clients, runs HTTP on their connections, and lets them finish at the end; it knows no users.
 
 use std::convert::Infallible;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,11 +12,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::forwarded::Peer;
 use super::front::Front;
 use super::serve::serve;
+use crate::patience::{Patience, patrol};
+use crate::wire::Wire;
 
-/// Time for a request's head to arrive; also how long an idle connection is kept.
-const HEAD_LIMIT: Duration = Duration::from_mins(1);
 /// Bytes of a request's head; more is answered with 431.
 const HEAD_BYTES: usize = 32 * 1024;
 /// Headers of a request; more are answered with 431.
@@ -35,7 +36,7 @@ pub(crate) async fn accept(
     connections: TaskTracker,
     closed: CancellationToken,
 ) {
-    let builder = Arc::new(builder());
+    let builder = Arc::new(builder(front.limits.head_timeout));
     loop {
         let accepted = tokio::select! {
             () = closed.cancelled() => return,
@@ -64,18 +65,20 @@ pub(crate) async fn accept(
     }
 }
 
-fn builder() -> auto::Builder<TokioExecutor> {
+fn builder(head_timeout: Duration) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_LIMIT)
+        .timer(Patience)
+        .header_read_timeout(head_timeout)
         .max_buf_size(HEAD_BYTES)
         .max_headers(HEADERS_MAX);
     builder
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(H2_STREAMS)
+        // WebSocket over HTTP/2 (RFC 8441).
+        .enable_connect_protocol()
         .max_header_list_size(u32::try_from(HEAD_BYTES).unwrap_or(u32::MAX))
         .keep_alive_interval(H2_KEEPALIVE);
     builder
@@ -90,24 +93,50 @@ async fn connection(
 ) {
     // A refusal is only a lost optimisation.
     let _ = stream.set_nodelay(true);
-    let peer: IpAddr = peer.ip().to_canonical();
+    let peer = Arc::new(Peer::new(peer.ip(), &front.trusted));
     front.metrics.connections.inc();
     let counted = Arc::clone(&front);
+    let (stream, watch) = Wire::new(stream);
+    let seen = Arc::clone(&watch);
     let service = service_fn(move |request| {
-        let front = Arc::clone(&front);
-        async move { Ok::<_, Infallible>(serve(front, peer, request).await) }
+        let (front, peer, framing) = (Arc::clone(&front), Arc::clone(&peer), seen.framing(&request));
+        if request.headers().contains_key(http::header::UPGRADE) {
+            seen.becomes_tunnel();
+        }
+        async move { Ok::<_, Infallible>(serve(front, &peer, framing, request).await) }
     });
     let mut connection =
         std::pin::pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = finish.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+    let head_timeout = counted.limits.head_timeout;
+    let (mut patrol, mut finishes) = (patrol(head_timeout), false);
+    let mut silent = std::pin::pin!(watch.silent(head_timeout));
+    let ended = loop {
+        tokio::select! {
+            biased;
+            ended = connection.as_mut() => break ended,
+            _ = patrol.tick() => {}
+            () = silent.as_mut(), if !finishes => {
+                watch.gave_up();
+                counted.metrics.connections_failed.inc();
+                break Ok(());
+            }
+            () = finish.cancelled(), if !finishes => {
+                connection.as_mut().graceful_shutdown();
+                finishes = true;
+            }
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "client connection");
+        let error = error.as_ref();
+        match error.downcast_ref::<hyper::Error>() {
+            Some(error) if error.is_timeout() => {
+                watch.gave_up();
+                counted.metrics.connections_failed.inc();
+            }
+            Some(error) if error.is_parse() => counted.metrics.connections_failed.inc(),
+            _ => {}
+        }
+        tracing::debug!(error, "client connection");
     }
     counted.metrics.connections.dec();
 }

@@ -38,6 +38,15 @@ impl<K: Eq + Hash, V> Sharded<K, V> {
         self.shard(key).read().get(key).cloned()
     }
 
+    /// The key that equals `key`.
+    pub(crate) fn key<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<K>
+    where
+        K: Borrow<Q> + Clone,
+    {
+        let shard = self.shard(key).read();
+        shard.get_key_value(key).map(|(key, _)| key.clone())
+    }
+
     /// Runs `act` on the shard that holds `key`, alone.
     pub(crate) fn change<Q: Hash + Eq + ?Sized, R>(
         &self,
@@ -53,13 +62,6 @@ impl<K: Eq + Hash, V> Sharded<K, V> {
     pub(crate) fn insert(&self, key: K, value: V) -> Option<V> {
         let shard = self.shard(&key);
         shard.write().insert(key, value)
-    }
-
-    pub(crate) fn remove<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<V>
-    where
-        K: Borrow<Q>,
-    {
-        self.shard(key).write().remove(key)
     }
 
     /// Visits everything, one shard at a time.

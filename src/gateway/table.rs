@@ -9,43 +9,16 @@ use std::sync::atomic::{
 
 use arc_swap::ArcSwap;
 use elastic_pool_engine::ids::{Birth, ClientId, Epoch, UserId};
-use elastic_pool_engine::ownership;
-use http::HeaderValue;
+use elastic_pool_engine::ownership::is_news;
 use parking_lot::Mutex;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use tokio::sync::watch;
 
-use super::clock::{Clocks, UserClock};
+use super::clock::Clocks;
+use super::resident::{ByUser, Owner, Resident};
 use super::shards::Sharded;
 use super::upstream::Upstream;
 use crate::channel::proto;
 use crate::credentials::Key;
-
-/// What stands for itself in a user id of a header or a path.
-const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
-
-/// A user id as `pool-user` carries it.
-pub(crate) fn user_header(user: &str) -> HeaderValue {
-    let text = percent_encode(user.as_bytes(), PLAIN).to_string();
-    HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static(""))
-}
-
-/// Who owns a user, with the headers of a forward ready made.
-#[derive(Debug)]
-pub(crate) struct Owner {
-    pub(crate) user: UserId,
-    pub(crate) birth: Birth,
-    pub(crate) epoch: Epoch,
-    pub(crate) clients: Vec<ClientId>,
-    pub(crate) user_header: HeaderValue,
-    pub(crate) epoch_header: HeaderValue,
-    pub(crate) ticket: Option<HeaderValue>,
-    pub(crate) clock: Arc<UserClock>,
-}
 
 /// One group.
 #[derive(Debug, Clone)]
@@ -114,8 +87,8 @@ struct Unconfirmed {
 /// The whole copy.
 pub(crate) struct Table {
     topology: ArcSwap<Topology>,
-    users: Sharded<UserId, Arc<Owner>>,
-    clients: Sharded<ClientId, UserId>,
+    users: Sharded<ByUser, ()>,
+    clients: Sharded<ClientId, Arc<Resident>>,
     version: AtomicU64,
     live: AtomicBool,
     received: AtomicBool,
@@ -149,12 +122,17 @@ impl Table {
         self.topology.load().workers.get(&birth).cloned()
     }
 
-    pub(crate) fn owner(&self, user: &UserId) -> Option<Arc<Owner>> {
-        self.users.get(user)
+    pub(crate) fn owner(&self, user: &UserId) -> Option<Owner> {
+        self.resident(user).map(|resident| resident.owner())
+    }
+
+    /// What is known of a user.
+    pub(crate) fn resident(&self, user: &UserId) -> Option<Arc<Resident>> {
+        self.users.key(user.as_str()).map(|known| known.0)
     }
 
     /// The user that this client id was bound to (L4).
-    pub(crate) fn bound(&self, client: &ClientId) -> Option<UserId> {
+    pub(crate) fn bound(&self, client: &ClientId) -> Option<Arc<Resident>> {
         self.clients.get(client)
     }
 
@@ -180,20 +158,15 @@ impl Table {
     /// What a Hello says (D3).
     pub(crate) fn ownerships(&self) -> Vec<proto::Ownership> {
         let mut all = Vec::new();
-        self.users.each(|user, owner| {
-            all.push(proto::Ownership {
-                user: user.as_str().to_owned(),
-                birth: owner.birth.0,
-                epoch: owner.epoch.0,
-                ticket: owner
-                    .ticket
-                    .as_ref()
-                    .and_then(|t| t.to_str().ok())
-                    .unwrap_or_default()
-                    .to_owned(),
-                clients: owner.clients.iter().map(ToString::to_string).collect(),
-            });
-        });
+        self.users.each(|known, ()| all.push(known.0.ownership()));
+        all
+    }
+
+    /// Counters of users that changed since the last call; after `everything` also of the others.
+    pub(crate) fn user_totals(&self, everything: bool) -> Vec<proto::UserTotals> {
+        let mut all = Vec::new();
+        self.users
+            .each(|known, ()| all.extend(known.0.clock.totals(&known.0.user, everything)));
         all
     }
 
@@ -223,8 +196,8 @@ impl Table {
 
     fn doubt_all(&self) {
         let mut doubted = Unconfirmed::default();
-        self.users.each(|user, _| {
-            doubted.users.insert(user.clone());
+        self.users.each(|known, ()| {
+            doubted.users.insert(known.0.user.clone());
         });
         doubted.workers.extend(self.topology.load().workers.keys());
         *self.unconfirmed.lock() = doubted;
@@ -311,73 +284,49 @@ impl Table {
             self.forget(&user);
             return;
         }
-        let clients: Vec<ClientId> = ownership
-            .clients
-            .iter()
-            .filter_map(|c| ClientId::parse(c))
-            .collect();
-        let owner = Arc::new(Owner {
-            birth: Birth(ownership.birth),
-            epoch: Epoch(ownership.epoch),
-            clients: clients.clone(),
-            user_header: user_header(user.as_str()),
-            epoch_header: HeaderValue::from(ownership.epoch),
-            ticket: (!ownership.ticket.is_empty())
-                .then(|| HeaderValue::from_str(&ownership.ticket).ok())
-                .flatten(),
-            clock: self.clocks.user(&user),
-            user: user.clone(),
-        });
-        let before = self.users.change(&user, |users| match users.get(&user) {
-            Some(present) if !anyway && !ownership::is_news(Some(present.epoch), owner.epoch) => None,
-            _ => Some(users.insert(user.clone(), owner)),
-        });
-        let Some(before) = before else { return };
-        for client in before
-            .iter()
-            .flat_map(|before| &before.clients)
-            .filter(|client| !clients.contains(client))
-        {
-            self.unbind(client, &user);
+        let (resident, gone) =
+            self.users
+                .change(user.as_str(), |users| match users.get_key_value(user.as_str()) {
+                    Some((known, ()))
+                        if !anyway && !is_news(Some(known.0.epoch()), Epoch(ownership.epoch)) =>
+                    {
+                        (None, Vec::new())
+                    }
+                    Some((known, ())) => (Some(Arc::clone(&known.0)), known.0.change_owner(ownership)),
+                    None => {
+                        let resident = Resident::new(user.clone(), ownership);
+                        users.insert(ByUser(Arc::clone(&resident)), ());
+                        (Some(resident), Vec::new())
+                    }
+                });
+        let Some(resident) = resident else { return };
+        for client in gone {
+            self.unbind(&client, &user);
         }
-        for client in clients {
-            self.clients.insert(client, user.clone());
+        for client in resident.clients() {
+            self.clients.insert(client, Arc::clone(&resident));
         }
     }
 
     /// Binds a client id to a user at once, before the commander's next table says so.
     pub(crate) fn bind(&self, client: ClientId, user: &UserId) {
-        self.users.change(user, |users| {
-            if let Some(owner) = users.get_mut(user)
-                && !owner.clients.contains(&client)
-            {
-                let mut clients = owner.clients.clone();
-                clients.push(client);
-                *owner = Arc::new(owner.with_clients(clients));
-            }
-        });
-        self.clients.insert(client, user.clone());
+        if let Some(resident) = self.resident(user) {
+            resident.change_client(client, true);
+            self.clients.insert(client, resident);
+        }
     }
 
     /// This client id is a guest's again (L5).
     pub(crate) fn release_client(&self, client: ClientId, user: &UserId) {
-        self.users.change(user, |users| {
-            if let Some(owner) = users.get_mut(user) {
-                let clients = owner
-                    .clients
-                    .iter()
-                    .copied()
-                    .filter(|known| *known != client)
-                    .collect();
-                *owner = Arc::new(owner.with_clients(clients));
-            }
-        });
+        if let Some(resident) = self.resident(user) {
+            resident.change_client(client, false);
+        }
         self.unbind(&client, user);
     }
 
     fn unbind(&self, client: &ClientId, user: &UserId) {
         self.clients.change(client, |clients| {
-            if clients.get(client) == Some(user) {
+            if clients.get(client).is_some_and(|resident| resident.user == *user) {
                 clients.remove(client);
             }
         });
@@ -385,38 +334,23 @@ impl Table {
 
     /// The user lives nowhere any more.
     pub(crate) fn forget(&self, user: &UserId) {
-        if let Some(owner) = self.users.remove(user) {
-            for client in &owner.clients {
-                self.unbind(client, user);
-            }
+        let known = self
+            .users
+            .change(user.as_str(), |users| users.remove_entry(user.as_str()));
+        for client in known.iter().flat_map(|(known, ())| known.0.clients()) {
+            self.unbind(&client, user);
         }
-        self.clocks.forget_user(user);
     }
 
     fn sweep(&self, dead: &[u64]) {
         let mut swept = Vec::new();
-        self.users.each(|user, owner| {
-            if dead.contains(&owner.birth.0) {
-                swept.push(user.clone());
+        self.users.each(|known, ()| {
+            if dead.contains(&known.0.birth().0) {
+                swept.push(known.0.user.clone());
             }
         });
         for user in &swept {
             self.forget(user);
-        }
-    }
-}
-
-impl Owner {
-    fn with_clients(&self, clients: Vec<ClientId>) -> Self {
-        Self {
-            user: self.user.clone(),
-            birth: self.birth,
-            epoch: self.epoch,
-            clients,
-            user_header: self.user_header.clone(),
-            epoch_header: self.epoch_header.clone(),
-            ticket: self.ticket.clone(),
-            clock: Arc::clone(&self.clock),
         }
     }
 }
@@ -458,11 +392,11 @@ mod tests {
         let (table, first, second) = (table(), "11".repeat(16), "22".repeat(16));
         let parsed = |text: &str| ClientId::parse(text).unwrap();
         table.apply_owner(&owner("alice", 1, 1, &[&first, &second]));
-        assert_eq!(table.bound(&parsed(&first)), Some(id("alice")));
+        assert_eq!(table.bound(&parsed(&first)).unwrap().user, id("alice"));
         table.apply_owner(&owner("alice", 1, 2, &[&second]));
-        assert_eq!(table.bound(&parsed(&first)), None);
+        assert!(table.bound(&parsed(&first)).is_none());
         table.bind(parsed(&first), &id("alice"));
-        assert_eq!(table.owner(&id("alice")).unwrap().clients.len(), 2);
+        assert_eq!(table.resident(&id("alice")).unwrap().clients().len(), 2);
         let dead = proto::Table {
             version: 3,
             live: true,
@@ -470,7 +404,8 @@ mod tests {
             ..proto::Table::default()
         };
         table.apply(&dead);
-        assert_eq!((table.bound(&parsed(&second)), table.users_known()), (None, 0));
+        assert!(table.bound(&parsed(&second)).is_none());
+        assert_eq!(table.users_known(), 0);
     }
 
     #[test]

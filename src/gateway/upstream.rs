@@ -7,15 +7,13 @@ use std::time::Duration;
 
 use elastic_pool_engine::ids::Birth;
 use http::HeaderValue;
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use tokio::net::TcpStream;
 
 use super::body::ForwardBody;
 use super::clock::WorkerClock;
 use crate::channel::proto::Worker;
 use crate::credentials::Key;
+use crate::exchange::{Connection, Multiplexed};
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 /// An idle connection older than this is not used again: well below what an agent keeps one open.
@@ -25,11 +23,8 @@ const IDLE_MAX: usize = 256;
 /// Forwards at once to one worker; beyond it a request is told to come back.
 pub(crate) const OPEN_MAX: usize = 8192;
 
-/// A connection that takes one request at a time.
-pub(crate) type Sender = SendRequest<ForwardBody>;
-
 struct Idle {
-    sender: Sender,
+    connection: Connection,
     since: Duration,
 }
 
@@ -50,6 +45,8 @@ pub(crate) struct Upstream {
     admits: AtomicBool,
     /// Last used at the end, so that the surplus of a burst ages out.
     idle: Mutex<Vec<Idle>>,
+    /// For gRPC.
+    pub(crate) multiplexed: Multiplexed<ForwardBody>,
 }
 
 /// A connection could not be made.
@@ -59,8 +56,6 @@ pub(crate) enum ConnectError {
     Connect(#[source] std::io::Error),
     #[error("the agent did not take the connection in time")]
     Timeout,
-    #[error("start HTTP with the agent")]
-    Handshake(#[source] hyper::Error),
 }
 
 impl std::fmt::Debug for Upstream {
@@ -86,6 +81,7 @@ impl Upstream {
             routable: AtomicBool::new(worker.routable),
             admits: AtomicBool::new(worker.admits),
             idle: Mutex::default(),
+            multiplexed: Multiplexed::new(worker.address.parse().ok()?),
         })
     }
 
@@ -107,28 +103,28 @@ impl Upstream {
     }
 
     /// The latest idle connection that is still good.
-    pub(crate) fn take_idle(&self, now: Duration) -> Option<Sender> {
+    pub(crate) fn take_idle(&self, now: Duration) -> Option<Connection> {
         let mut idle = self.idle.lock();
-        while let Some(Idle { sender, since }) = idle.pop() {
+        while let Some(Idle { connection, since }) = idle.pop() {
             if now.saturating_sub(since) > IDLE_LIMIT {
                 idle.clear();
                 return None;
             }
-            if !sender.is_closed() {
-                return Some(sender);
+            if connection.is_usable() {
+                return Some(connection);
             }
         }
         None
     }
 
     /// Takes a connection back whose request and answer were finished.
-    pub(crate) fn put_idle(&self, sender: Sender, now: Duration) {
-        if sender.is_closed() {
-            return;
-        }
+    pub(crate) fn put_idle(&self, connection: Connection, now: Duration) {
         let mut idle = self.idle.lock();
         if idle.len() < IDLE_MAX {
-            idle.push(Idle { sender, since: now });
+            idle.push(Idle {
+                connection,
+                since: now,
+            });
         }
     }
 
@@ -136,24 +132,13 @@ impl Upstream {
     pub(crate) fn prune(&self, now: Duration) {
         self.idle
             .lock()
-            .retain(|idle| now.saturating_sub(idle.since) <= IDLE_LIMIT && !idle.sender.is_closed());
+            .retain(|idle| now.saturating_sub(idle.since) <= IDLE_LIMIT && idle.connection.is_usable());
     }
 
-    pub(crate) async fn connect(&self) -> Result<Sender, ConnectError> {
-        let stream = tokio::time::timeout(CONNECT_LIMIT, TcpStream::connect(self.address))
+    pub(crate) async fn connect(&self) -> Result<Connection, ConnectError> {
+        tokio::time::timeout(CONNECT_LIMIT, Connection::open(self.address))
             .await
             .map_err(|_| ConnectError::Timeout)?
-            .map_err(ConnectError::Connect)?;
-        // A refusal is only a lost optimisation.
-        let _ = stream.set_nodelay(true);
-        let (sender, connection) = http1::Builder::new()
-            .handshake(TokioIo::new(stream))
-            .await
-            .map_err(ConnectError::Handshake)?;
-        // Ends by itself when both the sender and the agent's side are gone.
-        tokio::spawn(async move {
-            let _ = connection.with_upgrades().await;
-        });
-        Ok(sender)
+            .map_err(ConnectError::Connect)
     }
 }

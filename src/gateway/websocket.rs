@@ -8,6 +8,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use super::streams::{Registered, Stream};
+use crate::exchange::Upgraded;
 
 const BUFFER: usize = 4096;
 /// After this long a client that was asked to close is cut.
@@ -82,10 +83,10 @@ fn close_frame(code: u16) -> [u8; 4] {
     [0x80 | OPCODE_CLOSE, 2, high, low]
 }
 
-/// Waits for both sides to switch, then relays until both ended or the stream is closed.
-pub(crate) async fn run(client: OnUpgrade, worker: OnUpgrade, registered: Registered) {
-    let (client, worker) = match tokio::try_join!(client, worker) {
-        Ok(both) => both,
+/// Waits for the client's side to switch, then relays until both ended or the stream is closed.
+pub(crate) async fn run(client: OnUpgrade, worker: Upgraded, registered: Registered) {
+    let client = match client.await {
+        Ok(client) => client,
         Err(error) => {
             tracing::debug!(
                 error = &error as &dyn std::error::Error,
@@ -94,7 +95,7 @@ pub(crate) async fn run(client: OnUpgrade, worker: OnUpgrade, registered: Regist
             return;
         }
     };
-    tunnel(TokioIo::new(client), TokioIo::new(worker), &registered.stream).await;
+    tunnel(TokioIo::new(client), worker, &registered.stream).await;
 }
 
 async fn tunnel<C, W>(client: C, worker: W, stream: &Arc<Stream>)

@@ -2,9 +2,17 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails here says where")]
 
 mod app;
+#[path = "../support/corpus.rs"]
+mod corpus;
+#[path = "../support/grpc.rs"]
+mod grpc_support;
 mod deposits;
+mod h2c;
+mod hostile;
 mod life;
 mod moves;
 mod path;
+#[path = "../support/raw.rs"]
+mod raw;
 mod streams;
 mod world;

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::Bytes;
-use elastic_pool::agent::{Agent, AgentConfig, Measured};
+use elastic_pool::agent::{Agent, AgentConfig, AppProtocol, Measured};
 use elastic_pool::channel::link::{LinkConfig, Token};
 use elastic_pool::channel::proto::{self, agent_command::Command, agent_message::Message, nack::Reason};
 use elastic_pool::credentials::Key;
@@ -328,6 +328,7 @@ impl Sidecar {
             peer_listen: free,
             loopback_listen: free,
             app,
+            app_protocol: AppProtocol::Http1,
             contract: Some(app),
             app_token_file: folder.join("token"),
             state_dir: folder.join("state"),

@@ -198,11 +198,25 @@ impl Fence {
         let Some(record) = self.records.get_mut(user) else {
             return;
         };
-        if !matches!(record.state, State::Staged { mv: open, .. } if open == mv) {
+        let State::Staged {
+            mv: open, activated, ..
+        } = record.state
+        else {
+            return;
+        };
+        if open != mv {
             return;
         }
-        // A Route that this move did have is on its way to nobody: its ticket must not raise anything here.
-        record.leave_past(record.floor, mv, now);
+        // What was turned on may have been routed by a leader that is gone: the ticket must not raise anything here.
+        if activated {
+            let epoch = record.floor;
+            record.leave_past(epoch, mv, now);
+        } else if record.floor > Epoch::PROVISIONAL {
+            let epoch = record.floor;
+            record.leave_past(epoch, epoch, now);
+        } else {
+            self.remove(user);
+        }
     }
 
     /// May the app's copy be dropped after the commit of `mv` (or a join that failed)?

@@ -319,3 +319,14 @@ fn a_discarded_move_raises_nothing_any_more() {
     // It is no sign that the move was committed: a frozen source must still be thawed.
     assert_eq!(fence.get(&alice()).unwrap().epoch(), Epoch::PROVISIONAL);
 }
+
+#[test]
+fn a_fetch_that_failed_may_be_repeated() {
+    let mut fence = fence(None, 0);
+    for _ in 0..3 {
+        assert_eq!(fence.may_stage(&alice(), Epoch(20), false), Ok(Step::Go));
+        fence.staged(&alice(), Epoch(20), false, NOW);
+        fence.discarded(&alice(), Epoch(20), NOW);
+    }
+    assert!(fence.get(&alice()).is_none());
+}

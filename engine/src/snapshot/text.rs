@@ -13,8 +13,18 @@ impl fmt::Display for Answer {
         let ledger = &self.ledger;
         writeln!(
             f,
-            "{}: {} workers take users, capacity {:.2} - occupied {:.2} = headroom {:.2}, margin {:.2}",
-            self.group, ledger.workers, ledger.c, ledger.o, ledger.h, ledger.margin
+            "{}: {} {} users, capacity {:.2} - occupied {:.2} = headroom {:.2}, margin {:.2}",
+            self.group,
+            ledger.workers,
+            if ledger.workers == 1 {
+                "worker takes"
+            } else {
+                "workers take"
+            },
+            ledger.c,
+            ledger.o,
+            ledger.h,
+            ledger.margin
         )?;
         self.write_now(f)?;
         let login = &self.next_login;
@@ -79,8 +89,12 @@ impl Answer {
     fn write_leaving(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for drained in &self.drains {
             let what = format!(
-                "{} ({}, {}), for {} s, {} users left",
-                drained.worker, drained.kind, drained.progress, drained.for_s, drained.users
+                "{} ({}, {}), for {} s, users left: {}",
+                drained.worker,
+                drained.kind.replace('_', " "),
+                drained.progress,
+                drained.for_s,
+                drained.users
             );
             writeln!(f, "{:<12} {what}", "draining")?;
             write_moves(f, &drained.moves)?;
@@ -88,7 +102,7 @@ impl Answer {
         let Some(victim) = &self.next_victim else {
             return item(f, "next to go", "nobody", &self.compaction.because);
         };
-        let what = format!("{} with {} users", victim.worker, victim.users);
+        let what = format!("{}, users: {}", victim.worker, victim.users);
         item(f, "next to go", &what, &victim.because)?;
         for blocked in &victim.blocked_by {
             writeln!(f, "             not now: {blocked}")?;

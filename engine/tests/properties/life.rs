@@ -303,8 +303,9 @@ proptest! {
     fn c5_a_group_of_equal_users_does_not_flap(life in (1u32..15).prop_flat_map(|cost| life(Just(cost)))) {
         let mut world = World::new(&life);
         world.run();
-        // What was in flight, half measured or half moved when the input became constant ends first.
-        for _ in 0..60 {
+        // What was in flight, half measured or half moved when the input became constant ends first; so do late spawns and their pauses,
+        // where one after the other takes too long.
+        for _ in 0..400 {
             world.tick();
         }
         let mut sizes = world.settle(STILL);

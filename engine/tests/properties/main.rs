@@ -14,5 +14,6 @@ mod oracle;
 mod order;
 mod placement;
 mod plan;
+mod readers;
 mod snapshot;
 mod world;

@@ -142,7 +142,11 @@ impl<'a> Oracle<'a> {
         if self.has_room() {
             return nothing("room");
         }
-        if let Some(roomiest) = drains.iter().min_by_key(|w| (w.occupancy, w.birth)) {
+        // With one more than max, C8 would send it away again.
+        let too_many = self.policy.max.is_some_and(|max| open >= max);
+        if let Some(roomiest) = drains.iter().min_by_key(|w| (w.occupancy, w.birth))
+            && !too_many
+        {
             return Grows {
                 cancel: vec![roomiest.birth],
                 ..nothing("drain_cancelled")

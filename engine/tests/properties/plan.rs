@@ -8,7 +8,7 @@ use elastic_pool_engine::{Action, Birth, Group, Mode, MoveMode, Policy, WorkerVi
 use proptest::prelude::*;
 
 use crate::oracle::{Facts, Oracle, Shrinks};
-use crate::world::{NOW, actions, any_workers, config, plan_at, policy_of_either_moves, spawns};
+use crate::world::{NOW, actions, any_workers, config, load, plan_at, policy_of_either_moves, spawns};
 
 fn in_mode(policy: &Policy, mode: Mode) -> Policy {
     Policy {
@@ -142,6 +142,24 @@ proptest! {
         all.sort_by_key(|decision| format!("{decision:?}"));
         whole.sort_by_key(|decision| format!("{decision:?}"));
         prop_assert_eq!(all, whole);
+    }
+
+    #[test]
+    fn e5_nothing_is_done_on_the_last_figure_of_who_is_stale(
+        workers in any_workers(10),
+        others in prop::collection::vec((load(), load()), 10),
+        policy in policy_of_either_moves(),
+        spawns in spawns(),
+    ) {
+        let mut group: Group = workers.into_iter().collect();
+        let plan = plan_at(&mut group, &policy, &spawns, NOW);
+        let silent: Vec<Birth> = group.placeable().filter(|worker| worker.stale).map(|worker| worker.birth).collect();
+        for (birth, (occupancy, transit)) in silent.into_iter().zip(others) {
+            group.update(birth, |worker| (worker.occupancy, worker.transit) = (occupancy, transit));
+        }
+        let again = plan_at(&mut group, &policy, &spawns, NOW);
+        prop_assert_eq!(actions(&plan), actions(&again));
+        prop_assert_eq!(plan.conditions, again.conditions);
     }
 
     #[test]

@@ -1,7 +1,11 @@
 //! Changes while running, and several groups at once.
 
 use elastic_pool_engine::capacity::SpawnHistory;
+use elastic_pool_engine::forward::Forwards;
 use elastic_pool_engine::group::{DrainKind, DrainProgress};
+use elastic_pool_engine::occupancy::{Limits, Reading};
+use elastic_pool_engine::report::Report;
+use elastic_pool_engine::window::{Row, Window};
 use elastic_pool_engine::{Action, Birth, Group, Policy, WorkerState};
 
 use crate::scene::{
@@ -39,6 +43,35 @@ fn changed_thresholds_and_bounds_hold_from_the_next_plan_on() {
         }),
         []
     );
+}
+
+#[test]
+fn another_limit_holds_for_the_rows_that_are_there() {
+    let mut window = Window::new(Window::ROWS, "a");
+    for (second, cpu) in [(1, 0.1), (2, 0.3)] {
+        let report = Report {
+            cpu: Some(cpu),
+            rss: Some(f64::from(1 << 28)),
+            ..Report::default()
+        };
+        window.push(Row {
+            at: seconds(second),
+            report,
+            forward: Forwards::default(),
+        });
+    }
+    let occupancy = |rows, memory_bytes, cpu_cores| {
+        let limits = Limits {
+            memory_bytes,
+            cpu_cores,
+        };
+        Reading::of(&window, rows, &limits).occupancy
+    };
+    assert_eq!(occupancy(6, Some(1 << 29), 1.0), percent(50));
+    assert_eq!(occupancy(6, Some(1 << 30), 1.0), percent(25));
+    assert_eq!(occupancy(6, None, 1.0), percent(20));
+    assert_eq!(occupancy(6, None, 0.5), percent(40));
+    assert_eq!(occupancy(1, None, 1.0), percent(30));
 }
 
 #[test]

@@ -207,3 +207,55 @@ fn above_max_spawns_go_first() {
         .chain([spawned(3, 1), spawned(4, 1)]);
     assert_eq!(actions(&planned(many, &with_max(2))), [cancel_spawn(4)]);
 }
+
+#[test]
+fn who_goes_above_max_is_not_called_back_to_be_sent_again() {
+    let two = with_max(2);
+    assert_eq!(actions(&planned(workers(&[60, 85, 30]), &two)), [drain(3)]);
+    let running = || [worker(1, 60), worker(2, 85), drained(3, 30, Compaction, Running)];
+    let plan = planned(running(), &two);
+    assert_eq!(
+        (actions(&plan), codes(&plan)),
+        (vec![], vec!["max_workers", "within_margin"])
+    );
+    assert_eq!(plan.conditions, [Condition::ScalingLimited]);
+    // Where max allows it, growth takes it back.
+    assert_eq!(actions(&planned(running(), &with_max(3))), [cancel_drain(3)]);
+}
+
+#[test]
+fn a_drain_is_not_called_back_while_nothing_changes() {
+    const LOADS: [u32; 7] = [0, 20, 45, 60, 79, 80, 95];
+    let mut drains = 0;
+    for number in 0..LOADS.len().pow(4) {
+        let load = |place| LOADS[number / LOADS.len().pow(place) % LOADS.len()];
+        for (max, margin, moves) in [
+            (None, 120, MoveMode::Live),
+            (None, 60, MoveMode::Drain),
+            (Some(2), 120, MoveMode::Live),
+            (Some(3), 60, MoveMode::Drain),
+        ] {
+            let policy = Policy {
+                max,
+                moves,
+                margin: percent(margin),
+                ..Policy::default()
+            };
+            let mut group: Group = workers(&[0, 1, 2, 3].map(load)).into_iter().collect();
+            let first = decided(&group, &policy, &SpawnHistory::default(), NOW);
+            let Some(Action::Drain { birth }) = first.actions().next() else {
+                continue;
+            };
+            drains += 1;
+            let load = group.remove(birth).unwrap();
+            group.put(WorkerView {
+                state: drained(birth.0, 0, Compaction, Running).state,
+                ..load
+            });
+            let then = decided(&group, &policy, &SpawnHistory::default(), NOW);
+            let another = |action| matches!(action, Action::Drain { .. }) && moves == MoveMode::Drain;
+            assert!(then.actions().all(another), "{group:?}: {:?}", actions(&then));
+        }
+    }
+    assert!(drains > 1_000, "{drains}");
+}

@@ -9,6 +9,20 @@ const MOVE: u64 = 10;
 
 /// Alice is frozen on the first worker and staged, complete, on the second; the leader's term is the next one.
 fn in_a_move() -> (World, Birth, Birth) {
+    let (mut world, first, second) = frozen();
+    let staged = Claim {
+        user: "alice".into(),
+        state: claim::State::Staged.into(),
+        r#move: Term(3).number(MOVE),
+        complete: true,
+        ..Claim::default()
+    };
+    world.hello(second, vec![staged]);
+    (world, first, second)
+}
+
+/// Alice is frozen on the first worker; the second has not spoken.
+fn frozen() -> (World, Birth, Birth) {
     let mut world = World::new(7, spec());
     let (first, second) = (Birth(Term(3).number(1)), Birth(Term(3).number(2)));
     for birth in [first, second] {
@@ -20,16 +34,17 @@ fn in_a_move() -> (World, Birth, Birth) {
         r#move: Term(3).number(MOVE),
         ..world.owned("alice", first, Term(3).number(BEFORE))
     };
-    let staged = Claim {
-        user: "alice".into(),
-        state: claim::State::Staged.into(),
-        r#move: Term(3).number(MOVE),
-        complete: true,
-        ..Claim::default()
-    };
     world.hello(first, vec![frozen]);
-    world.hello(second, vec![staged]);
     (world, first, second)
+}
+
+fn seen_at(birth: Birth) -> Ownership {
+    Ownership {
+        user: "alice".into(),
+        birth: birth.0,
+        epoch: Term(3).number(MOVE),
+        ..Ownership::default()
+    }
 }
 
 fn told(world: &World, birth: Birth, which: impl Fn(&agent_command::Command) -> bool) -> bool {
@@ -67,13 +82,7 @@ fn a_new_leader_undoes_no_move_before_the_gateways_have_spoken() {
 #[test]
 fn a_move_that_a_gateway_saw_goes_through() {
     let (mut world, first, second) = in_a_move();
-    let seen = Ownership {
-        user: "alice".into(),
-        birth: second.0,
-        epoch: Term(3).number(MOVE),
-        ..Ownership::default()
-    };
-    world.gateway_that_knows(vec![seen]);
+    world.gateway_that_knows(vec![seen_at(second)]);
     world.pass(RECOVERY_LIMIT);
     assert_eq!(world.owner("alice"), Some((second, Epoch(Term(3).number(MOVE)))));
     assert!(!told(&world, first, thaws));
@@ -106,4 +115,17 @@ fn a_user_in_a_move_is_not_called_gone_while_his_gateways_are_awaited() {
             _ => None,
         });
     assert_eq!(found, Some(found::Verdict::Wait));
+}
+
+#[test]
+fn a_user_whose_new_worker_is_only_silent_lives_there() {
+    let (mut world, first, second) = frozen();
+    world.gateway_that_knows(vec![seen_at(second)]);
+    world.pass(RECOVERY_LIMIT);
+    assert_eq!(world.owner("alice"), Some((second, Epoch(Term(3).number(MOVE)))));
+    assert!(!told(&world, first, thaws));
+    assert!(told(&world, first, |command| matches!(
+        command,
+        agent_command::Command::Forget(_)
+    )));
 }

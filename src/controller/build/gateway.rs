@@ -13,13 +13,15 @@ use crate::api::labels::{
     self, ADMIN_PORT, COMPONENT, GATEWAY, GATEWAY_PORT, GATEWAY_UID, IDENTITY_DIR, IDENTITY_VOLUME, IMPLICIT,
     KEYS_DIR, NAME, POOL,
 };
-use crate::api::pool::Secure;
+use crate::api::pool::{IdentityFrom, Jwks, Secure};
 use crate::api::{API_VERSION, Pool, PoolGroup};
 use crate::credentials::Key;
 
 /// Time that a gateway has to let its connections end.
 const GRACE_SECONDS: u32 = 60;
 const KEYS_VOLUME: &str = "keys";
+const JWKS_VOLUME: &str = "jwks";
+const JWKS_DIR: &str = "/etc/elastic-pool/jwks";
 /// Read by the file's group alone.
 const KEYS_MODE: u32 = 0o440;
 
@@ -140,6 +142,9 @@ pub fn gateway_deployment(pool: &Pool, env: &OperatorEnv) -> Value {
     if !pull_secrets.is_empty() {
         pod["imagePullSecrets"] = pull_secrets.into();
     }
+    if let (Some(jwks), Some(volumes)) = (jwks(pool), pod["volumes"].as_array_mut()) {
+        volumes.push(jwks_volume(jwks));
+    }
     json!({
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -168,6 +173,13 @@ fn container(pool: &Pool, env: &OperatorEnv) -> Value {
             "failureThreshold": 3,
         })
     };
+    let mut mounts = vec![
+        json!({"name": KEYS_VOLUME, "mountPath": KEYS_DIR, "readOnly": true}),
+        json!({"name": IDENTITY_VOLUME, "mountPath": IDENTITY_DIR, "readOnly": true}),
+    ];
+    if jwks(pool).is_some() {
+        mounts.push(json!({"name": JWKS_VOLUME, "mountPath": JWKS_DIR, "readOnly": true}));
+    }
     json!({
         "name": GATEWAY,
         "image": env.image,
@@ -185,10 +197,7 @@ fn container(pool: &Pool, env: &OperatorEnv) -> Value {
             |resources| json!(resources),
         ),
         "securityContext": container_security(GATEWAY_UID),
-        "volumeMounts": [
-            {"name": KEYS_VOLUME, "mountPath": KEYS_DIR, "readOnly": true},
-            {"name": IDENTITY_VOLUME, "mountPath": IDENTITY_DIR, "readOnly": true},
-        ],
+        "volumeMounts": mounts,
     })
 }
 
@@ -208,10 +217,73 @@ fn args(pool: &Pool, env: &OperatorEnv) -> Vec<String> {
         Secure::Never => "never",
     };
     flag("cookie-secure", secure.to_owned());
+    // Only what differs from the gateway's own defaults: a new operator restarts no gateway for a flag that says nothing.
+    let cookie = &pool.spec.cookie;
+    if cookie.same_site != crate::api::pool::SameSite::default() {
+        flag("cookie-same-site", cookie.same_site.as_flag().to_owned());
+    }
+    if let Some(domain) = &cookie.domain {
+        flag("cookie-domain", domain.clone());
+    }
+    if let Some(lifetime) = &cookie.lifetime {
+        flag("cookie-lifetime", lifetime.0.clone());
+    }
+    if let Some(most) = pool.spec.gateway.max_body_bytes {
+        flag("max-body", most.to_string());
+    }
+    if pool.spec.gateway.access_log {
+        flag("access-log", "-".to_owned());
+    }
+    identity_args(pool, &mut flag);
     if !pool.spec.gateway.trusted_proxies.is_empty() {
         flag("trusted-proxies", pool.spec.gateway.trusted_proxies.join(","));
     }
     args
+}
+
+fn identity_args(pool: &Pool, flag: &mut impl FnMut(&str, String)) {
+    let identity = &pool.spec.identity;
+    match identity.from {
+        IdentityFrom::Cookie => {}
+        IdentityFrom::Header => {
+            if let Some(name) = &identity.name {
+                flag("identity-header", name.clone());
+            }
+        }
+        IdentityFrom::JWT => {
+            if jwks(pool).is_none() {
+                return;
+            }
+            let claim = identity.name.clone().unwrap_or_else(|| "sub".to_owned());
+            flag("identity-claim", claim);
+            flag("identity-jwks", format!("{JWKS_DIR}/jwks"));
+            if let Some(issuer) = &identity.issuer {
+                flag("identity-issuer", issuer.clone());
+            }
+            if let Some(audience) = &identity.audience {
+                flag("identity-audience", audience.clone());
+            }
+        }
+    }
+}
+
+/// The key set that gateways read, when tokens tell clients apart.
+fn jwks(pool: &Pool) -> Option<&Jwks> {
+    let identity = &pool.spec.identity;
+    identity
+        .jwks
+        .as_ref()
+        .filter(|_| identity.from == IdentityFrom::JWT)
+}
+
+fn jwks_volume(jwks: &Jwks) -> Value {
+    let items = json!([{"key": jwks.key, "path": "jwks"}]);
+    match (&jwks.secret_name, &jwks.config_map_name) {
+        (Some(name), _) => {
+            json!({"name": JWKS_VOLUME, "secret": {"secretName": name, "items": items, "defaultMode": KEYS_MODE}})
+        }
+        (None, name) => json!({"name": JWKS_VOLUME, "configMap": {"name": name, "items": items}}),
+    }
 }
 
 /// The keys of a pool, made once.

@@ -267,6 +267,50 @@ fn a_pool_shapes_its_gateway() {
 }
 
 #[test]
+fn a_pool_whose_tokens_tell_clients_apart_mounts_their_keys() {
+    for (source, volume) in [
+        (
+            json!({"secretName": "idp"}),
+            json!({"secretName": "idp", "items": [{"key": "jwks.json", "path": "jwks"}], "defaultMode": 0o440}),
+        ),
+        (
+            json!({"configMapName": "idp"}),
+            json!({"name": "idp", "items": [{"key": "jwks.json", "path": "jwks"}]}),
+        ),
+    ] {
+        let mut jwks = source;
+        jwks["key"] = "jwks.json".into();
+        let pool = pool(|spec| {
+            *spec = json!({"identity": {"from": "JWT", "name": "email", "jwks": jwks, "issuer": "https://idp.example"}});
+        });
+        let deployment = gateway_deployment(&pool, &env());
+        assert_is::<k8s_openapi::api::apps::v1::Deployment>(&deployment);
+        let pod = &deployment["spec"]["template"]["spec"];
+        let volumes = pod["volumes"].as_array().unwrap();
+        let mounted = volumes.iter().find(|volume| volume["name"] == "jwks").unwrap();
+        assert!(
+            mounted["secret"] == volume || mounted["configMap"] == volume,
+            "{mounted}"
+        );
+        let args: Vec<&str> = pod["containers"][0]["args"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|arg| arg.as_str())
+            .collect();
+        let value = |name: &str| args.iter().position(|arg| *arg == name).map(|at| args[at + 1]);
+        assert_eq!(value("--identity-claim"), Some("email"));
+        assert_eq!(value("--identity-jwks"), Some("/etc/elastic-pool/jwks/jwks"));
+        assert_eq!(value("--identity-issuer"), Some("https://idp.example"));
+        assert_eq!(value("--identity-audience"), None);
+    }
+    let pool = pool(|spec| *spec = json!({"identity": {"from": "Header", "name": "X-Api-User"}}));
+    let args =
+        gateway_deployment(&pool, &env())["spec"]["template"]["spec"]["containers"][0]["args"].to_string();
+    assert!(args.contains("\"--identity-header\",\"X-Api-User\""), "{args}");
+}
+
+#[test]
 fn a_worker_cannot_pass_for_a_gateway() {
     let pod = build(&group(|spec| {
         spec["template"]["metadata"]["labels"]["app.kubernetes.io/component"] = "gateway".into();

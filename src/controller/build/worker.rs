@@ -180,6 +180,9 @@ fn agent_args(app: &AppTarget, env: &OperatorEnv, grace: u64) -> Vec<String> {
     flag("app-token-file", token_file());
     // A folder below the mount: the mount itself belongs to root and everybody may write to it.
     flag("state-dir", format!("{}/agent", labels::STATE_DIR));
+    if app.h2c {
+        flag("app-protocol", "h2c".to_owned());
+    }
     flag("contract", if app.contract { "auto" } else { "none" }.to_owned());
     if app.contract && app.contract_port != app.port {
         flag("contract-port", app.contract_port.to_string());

@@ -184,6 +184,9 @@ impl Workers {
             format!("--app-pid={pid}"),
             format!("--contract={}", if app.target.contract { "auto" } else { "none" }),
         ];
+        if app.target.h2c {
+            arguments.push("--app-protocol=h2c".to_owned());
+        }
         if app.target.contract && app.target.contract_port != app.target.port {
             arguments.push(format!("--contract-port={}", app.target.contract_port));
         }

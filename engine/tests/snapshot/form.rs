@@ -1,5 +1,4 @@
-//! A saved snapshot is exact: it reads back as it was, gives the same bytes in any order of workers, and refuses what it does not know.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+//! The form: exact in every field, whatever the order of workers, and closed to what it does not know.
 
 use std::time::Duration;
 
@@ -12,6 +11,8 @@ use elastic_pool_engine::{Birth, Group, Mode, MoveMode, Policy, Share, Snapshot,
 use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::{Value, json};
+
+use super::{KEPT, four_workers};
 
 fn share() -> impl Strategy<Value = Share> {
     prop_oneof![
@@ -219,116 +220,6 @@ proptest! {
     }
 }
 
-fn four_workers() -> Saved {
-    let worker = |birth, percent, users| WorkerView {
-        occupancy: Share::from_percent(percent),
-        users,
-        ..WorkerView::new(Birth(birth), &format!("w{birth}"))
-    };
-    let group: Group = [
-        worker(1, 40, 4),
-        worker(2, 50, 5),
-        worker(3, 40, 4),
-        worker(4, 20, 3),
-    ]
-    .into_iter()
-    .collect();
-    let (policy, spawns) = (Policy::default(), SpawnHistory::default());
-    let snapshot = Snapshot {
-        group: &group,
-        policy: &policy,
-        spawns: &spawns,
-    };
-    let user = |user, open_requests, stays| SavedUser {
-        worker: Birth(4),
-        user: UserId::new(user).unwrap(),
-        open_requests,
-        stays,
-    };
-    let backing_off = Stays::BackingOff {
-        until: Duration::from_millis(130_500),
-    };
-    let users = [
-        user("ann", 1, None),
-        user("bob", 0, None),
-        user("cid", 0, Some(backing_off)),
-    ];
-    Saved::of("shop/blue", &snapshot, Duration::from_secs(100), users)
-}
-
-#[test]
-fn the_next_victim_is_named_with_each_users_way_out() {
-    let answer: Value = serde_json::from_str(&four_workers().answer().to_json()).unwrap();
-    assert_eq!(
-        answer["next_victim"],
-        json!({
-            "worker": "w4", "occupancy": 0.2, "users": 3,
-            "because": "C2: w4 at 0.20 is the least occupied of 3 workers beside the reception, ties go to the oldest",
-            "blocked_by": [],
-            "moves": [
-                {"user": "bob", "open_requests": 0, "to": "w1", "projected": 0.466_666_666_667},
-                {"user": "cid", "open_requests": 0, "stays": "a move of his failed, the next try is in 31 s (V6)"},
-                {"user": "ann", "open_requests": 1, "to": "w3", "projected": 0.466_666_666_667},
-            ],
-        })
-    );
-    assert_eq!(answer["decisions"][1]["action"], "drain");
-    assert_eq!(
-        answer["ledger"],
-        json!({"workers": 4, "C": 2.9, "O": 1.5, "H": 1.4, "margin": 1.2})
-    );
-}
-
-#[test]
-fn growth_that_the_mode_withholds_says_so() {
-    let mut value: Value = serde_json::from_str(&four_workers().to_json()).unwrap();
-    for worker in value["workers"].as_array_mut().unwrap() {
-        worker["occupancy"] = "0.9".into();
-    }
-    value["policy"]["mode"] = "Frozen".into();
-    value["policy"]["max"] = 3.into();
-    let answer = |value: &Value| -> Value {
-        serde_json::from_str(&Saved::parse(&value.to_string()).unwrap().answer().to_json()).unwrap()
-    };
-    let limited = answer(&value);
-    assert_eq!(limited["conditions"][0]["type"], "ScalingLimited");
-    assert_eq!(
-        limited["conditions"][1],
-        json!({"type": "AboveMax", "message": "C8: 4 take users and max is 3"})
-    );
-    value["policy"]["max"] = Value::Null;
-    assert_eq!(
-        answer(&value)["growth"]["withheld"],
-        "spec.mode is Frozen: nobody is spawned"
-    );
-    value["policy"]["mode"] = "Active".into();
-    assert_eq!(answer(&value)["growth"].get("withheld"), None);
-}
-
-#[test]
-fn what_blocks_the_next_victim_is_said() {
-    let blocked = |change: &dyn Fn(&mut Value)| {
-        let mut value: Value = serde_json::from_str(&four_workers().to_json()).unwrap();
-        change(&mut value);
-        let answer = Saved::parse(&value.to_string()).unwrap().answer().to_json();
-        serde_json::from_str::<Value>(&answer).unwrap()["next_victim"]["blocked_by"].clone()
-    };
-    assert_eq!(blocked(&|_| {}), json!([]));
-    assert_eq!(
-        blocked(&|value| value["policy"]["mode"] = "Recommend".into()),
-        json!(["spec.mode is Recommend: nobody is compacted"])
-    );
-    assert_eq!(
-        blocked(&|value| value["workers"][1]["stale"] = true.into()),
-        json!(["E5: w2 is stale, its load unknown, so nobody goes"])
-    );
-    let grows = blocked(&|value| value["policy"]["min"] = 5.into());
-    assert!(
-        grows[0].as_str().unwrap().starts_with("growth comes first: G5:"),
-        "{grows}"
-    );
-}
-
 #[rstest]
 #[case("/snapshot", json!(2), "snapshot is 2, must be 1, the version of the form that this build reads")]
 #[case("/group", json!("a\nb"), "group is \"a\\nb\", must be 1 to 512 bytes without control characters")]
@@ -368,27 +259,6 @@ fn what_is_not_known_or_possible_is_refused_by_name(
 }
 
 #[test]
-fn people_read_the_same_at_a_terminal() {
-    let text = four_workers().answer().to_string();
-    let lines = [
-        "shop/blue: 4 workers take users, capacity 2.90 - occupied 1.50 = headroom 1.40, margin 1.20",
-        "now          drain w4",
-        "a login      stays on w1",
-        "next to go   w4 with 3 users",
-        "             bob     idle     -> w1, then at 0.47",
-        "             cid     idle     stays: a move of his failed, the next try is in 31 s (V6)",
-        "             ann     1 open   -> w3, then at 0.47",
-        "w1      routable      0.40      4  reception",
-        "w4      routable      0.20      3",
-    ];
-    let missing: Vec<&str> = lines
-        .into_iter()
-        .filter(|line| !text.lines().any(|found| found == *line))
-        .collect();
-    assert_eq!(missing, [""; 0], "{text}");
-}
-
-#[test]
 fn a_replay_names_what_differs_from_the_answer_given_then() {
     let answered = four_workers().answered();
     assert_eq!(answered.replayed(), Some(Ok(())));
@@ -398,9 +268,6 @@ fn a_replay_names_what_differs_from_the_answer_given_then() {
     assert_eq!(differs.len(), 1);
     assert_eq!(differs[0].to_string(), "growth.spawn: expected 2, found 0");
 }
-
-/// Written by an earlier build: files that people kept must go on being read, or the version must change.
-const KEPT: &str = r#"{"snapshot":1,"group":"shop/shop-blue","taken_at_s":"812.004000001","policy":{"reception":"0.5","admission":"0.8","margin":"1.2","smoothing_rows":6,"window_rows":60,"interval_s":"5","min":1,"max":8,"max_surge":1,"spawn_timeout_s":"120","drain_timeout_s":"120","memory_bytes":536870912,"cpu_cores":"0.2","moves":"Live","mode":"Active"},"spawns":{"failures":2,"last_failure_s":"800.5","fault":"no_capacity"},"workers":[{"birth":"1099511627777","name":"shop-blue-a","state":"routable","occupancy":"0.333333333333","stale":false,"stale_from_s":"825","warm":true,"users":2,"transit":"0","residents":[{"user":"ann","open_requests":1},{"user":"bob","open_requests":0,"stays":"backing_off","until_s":"860"}]},{"birth":"1099511627778","name":"shop-blue-b","state":"draining","since_s":"790","drain":"must_go","progress":"running","occupancy":"0.1","stale":false,"warm":true,"users":1,"transit":"0.05","residents":[{"user":"cid","open_requests":0,"stays":"pinned_stream"}]},{"birth":"1099511627779","name":"shop-blue-c","state":"retiring","must_go":false,"occupancy":"0","stale":false,"warm":true,"users":0,"transit":"0"},{"birth":"1099511627780","name":"spawn-1099511627780","state":"nascent","since_s":"811","occupancy":"0","stale":false,"warm":true,"users":0,"transit":"0","hindered":"spawn_mistake"}]}"#;
 
 #[test]
 fn a_snapshot_that_somebody_kept_is_still_read_and_written_alike() {

@@ -1,0 +1,251 @@
+//! One user of the table: who owns him, his client ids, his counters, in as little memory as they need; it looks nobody up.
+
+use std::borrow::Borrow;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use elastic_pool_engine::ids::{Birth, ClientId, Epoch, UserId};
+use parking_lot::RwLock;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+
+use super::clock::UserClock;
+use crate::channel::proto;
+use crate::credentials::{hex_decode, hex_encode};
+
+/// What stands for itself in a user id of a header or a path.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
+/// A user id as `pool-user` carries it.
+pub(crate) fn user_text(user: &str) -> std::borrow::Cow<'_, str> {
+    percent_encode(user.as_bytes(), PLAIN).into()
+}
+
+/// Client ids; almost everybody has one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Clients {
+    One(ClientId),
+    Others(Vec<ClientId>),
+}
+
+impl Clients {
+    fn new(mut clients: Vec<ClientId>) -> Self {
+        if let [one] = clients[..] {
+            return Self::One(one);
+        }
+        clients.shrink_to_fit();
+        Self::Others(clients)
+    }
+
+    fn all(&self) -> &[ClientId] {
+        match self {
+            Self::One(client) => std::slice::from_ref(client),
+            Self::Others(clients) => clients,
+        }
+    }
+}
+
+/// Under what he is owned. A ticket of zeros is none.
+#[derive(Debug)]
+struct Place {
+    birth: Birth,
+    epoch: Epoch,
+    ticket: [u8; 32],
+    clients: Clients,
+}
+
+/// One user. He stays the same value while his owner changes.
+#[derive(Debug)]
+pub(crate) struct Resident {
+    pub(crate) user: UserId,
+    pub(crate) clock: UserClock,
+    place: RwLock<Place>,
+}
+
+/// A user's owner at one moment.
+#[derive(Debug, Clone)]
+pub(crate) struct Owner {
+    pub(crate) resident: Arc<Resident>,
+    pub(crate) birth: Birth,
+    pub(crate) epoch: Epoch,
+    ticket: [u8; 32],
+}
+
+impl Place {
+    fn new(ownership: &proto::Ownership) -> Self {
+        let clients = ownership
+            .clients
+            .iter()
+            .filter_map(|client| ClientId::parse(client));
+        let ticket = hex_decode(&ownership.ticket).and_then(|ticket| ticket.try_into().ok());
+        Self {
+            birth: Birth(ownership.birth),
+            epoch: Epoch(ownership.epoch),
+            ticket: ticket.unwrap_or_default(),
+            clients: Clients::new(clients.collect()),
+        }
+    }
+}
+
+fn ticket_text(ticket: [u8; 32]) -> String {
+    if ticket == [0; 32] {
+        String::new()
+    } else {
+        hex_encode(&ticket)
+    }
+}
+
+impl Resident {
+    pub(crate) fn new(user: UserId, ownership: &proto::Ownership) -> Arc<Self> {
+        Arc::new(Self {
+            user,
+            clock: UserClock::default(),
+            place: RwLock::new(Place::new(ownership)),
+        })
+    }
+
+    pub(crate) fn owner(self: &Arc<Self>) -> Owner {
+        let place = self.place.read();
+        Owner {
+            birth: place.birth,
+            epoch: place.epoch,
+            ticket: place.ticket,
+            resident: Arc::clone(self),
+        }
+    }
+
+    pub(crate) fn birth(&self) -> Birth {
+        self.place.read().birth
+    }
+
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.place.read().epoch
+    }
+
+    pub(crate) fn clients(&self) -> Vec<ClientId> {
+        self.place.read().clients.all().to_vec()
+    }
+
+    /// Takes another owner over; returns the client ids that are his no more.
+    pub(crate) fn change_owner(&self, ownership: &proto::Ownership) -> Vec<ClientId> {
+        let next = Place::new(ownership);
+        let before = std::mem::replace(&mut *self.place.write(), next).clients;
+        let place = self.place.read();
+        let gone = before
+            .all()
+            .iter()
+            .filter(|client| !place.clients.all().contains(client));
+        gone.copied().collect()
+    }
+
+    /// Adds a client id, or takes it away.
+    pub(crate) fn change_client(&self, client: ClientId, is_his: bool) {
+        let mut place = self.place.write();
+        let mut clients = place.clients.all().to_vec();
+        clients.retain(|known| *known != client);
+        if is_his {
+            clients.push(client);
+        }
+        place.clients = Clients::new(clients);
+    }
+
+    /// As a Hello says it.
+    pub(crate) fn ownership(&self) -> proto::Ownership {
+        let place = self.place.read();
+        proto::Ownership {
+            user: self.user.as_str().to_owned(),
+            birth: place.birth.0,
+            epoch: place.epoch.0,
+            ticket: ticket_text(place.ticket),
+            clients: place.clients.all().iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+impl Owner {
+    /// 64 hex digits; empty when there is none.
+    pub(crate) fn ticket(&self) -> String {
+        ticket_text(self.ticket)
+    }
+}
+
+/// A resident as a key of his own: found by his user id, so that the id is held once.
+#[derive(Debug, Clone)]
+pub(crate) struct ByUser(pub(crate) Arc<Resident>);
+
+impl Borrow<str> for ByUser {
+    fn borrow(&self) -> &str {
+        self.0.user.as_str()
+    }
+}
+
+impl Hash for ByUser {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.user.as_str().hash(state);
+    }
+}
+
+impl PartialEq for ByUser {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.user == other.0.user
+    }
+}
+
+impl Eq for ByUser {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ownership(epoch: u64, clients: &[u8]) -> proto::Ownership {
+        proto::Ownership {
+            user: "alice".to_owned(),
+            birth: 1,
+            epoch,
+            ticket: format!("{epoch:064x}"),
+            clients: clients
+                .iter()
+                .map(|byte| ClientId([*byte; 16]).to_string())
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn what_was_told_is_what_a_hello_says() {
+        for clients in [&[][..], &[1], &[1, 2, 3]] {
+            let told = ownership(7, clients);
+            let resident = Resident::new(UserId::new("alice").unwrap(), &told);
+            assert_eq!(resident.ownership(), told);
+            assert_eq!(resident.owner().ticket(), told.ticket);
+        }
+        let bare = proto::Ownership {
+            ticket: "no ticket".to_owned(),
+            ..ownership(7, &[])
+        };
+        assert_eq!(
+            Resident::new(UserId::new("alice").unwrap(), &bare)
+                .owner()
+                .ticket(),
+            ""
+        );
+    }
+
+    #[test]
+    fn a_change_of_owner_says_who_is_his_no_more() {
+        let resident = Resident::new(UserId::new("alice").unwrap(), &ownership(7, &[1, 2]));
+        let before = resident.owner();
+        assert_eq!(resident.change_owner(&ownership(8, &[2, 3])), [ClientId([1; 16])]);
+        assert_eq!((before.epoch, resident.epoch()), (Epoch(7), Epoch(8)));
+        resident.change_client(ClientId([3; 16]), false);
+        resident.change_client(ClientId([4; 16]), true);
+        assert_eq!(resident.clients(), [ClientId([2; 16]), ClientId([4; 16])]);
+    }
+
+    #[test]
+    fn a_resident_is_small() {
+        assert!(size_of::<Resident>() <= 120, "{}", size_of::<Resident>());
+    }
+}
