@@ -4,9 +4,9 @@
 mod app;
 #[path = "../support/corpus.rs"]
 mod corpus;
+mod deposits;
 #[path = "../support/grpc.rs"]
 mod grpc_support;
-mod deposits;
 mod h2c;
 mod hostile;
 mod life;
