@@ -13,13 +13,13 @@ use super::transfer::{self, Job, Order};
 use crate::channel::PROTOCOL;
 use crate::channel::link::{AgentPeer, Link, LinkEvent, dial};
 use crate::channel::proto::{
-    Ack, AgentCommand, AgentHello, AgentMessage, StateReply, agent_command::Command, agent_message,
+    Ack, AgentCommand, AgentHello, AgentMessage, Deposited, StateReply, agent_command::Command, agent_message,
 };
 
 /// Between two links, so that a commander of a lower term is not dialled in a busy loop.
 const REDIAL: Duration = Duration::from_millis(100);
 /// A deposit's longest body.
-const MAX_DEPOSIT: usize = 1 << 20;
+pub(super) const MAX_DEPOSIT: usize = 1 << 20;
 
 /// Keeps a link to whoever leads; a new one for each instance of the app, since each is another worker (D1).
 pub(crate) async fn serve(shared: Arc<Shared>, stop: CancellationToken) {
@@ -75,6 +75,7 @@ async fn follow(shared: &Arc<Shared>, mut link: Link<AgentMessage, AgentCommand>
                 stream = number;
                 tracing::info!(term = welcome.term, birth = welcome.birth, "welcomed");
                 shared.report_now.notify_one();
+                shared.offer_deposits();
             }
             Some(LinkEvent::Command(command)) if stream != 0 => take(shared, stream, command),
             Some(LinkEvent::Command(_)) => shared.counters.commands_refused.add(),
@@ -101,6 +102,7 @@ enum Taken {
     User(String, Order),
     Admission(bool),
     State,
+    Deposited(Deposited),
     Unknown,
 }
 
@@ -164,11 +166,14 @@ fn read(command: Option<Command>) -> Taken {
             Order::Deposit {
                 body: Bytes::from(order.body),
                 kind: order.content_type,
+                sender: order.sender,
+                sequence: order.sequence,
             },
         ),
         Command::Deposit(_) | Command::Welcome(_) | Command::NotLeader(_) => Taken::Unknown,
         Command::Admission(admission) => Taken::Admission(admission.open),
         Command::State(_) => Taken::State,
+        Command::Deposited(deposited) => Taken::Deposited(deposited),
     }
 }
 
@@ -191,6 +196,7 @@ fn take(shared: &Arc<Shared>, stream: u64, command: AgentCommand) {
         Taken::State => {
             tokio::spawn(tell_state(Arc::clone(shared), stream, id));
         }
+        Taken::Deposited(deposited) => shared.outbox.lock().answered(&deposited),
         Taken::Unknown => shared.counters.unknown_commands.add(),
     }
 }

@@ -311,7 +311,14 @@ impl Contract {
     }
 
     /// A message for the user.
-    pub(crate) async fn deposit(&self, user: &UserId, body: Bytes, kind: &str) -> Result<(), ContractError> {
+    pub(crate) async fn deposit(
+        &self,
+        user: &UserId,
+        body: Bytes,
+        kind: &str,
+        (sender, sequence): (&str, u64),
+    ) -> Result<(), ContractError> {
+        let sequence = sequence.to_string();
         let kind = if kind.is_empty() {
             "application/octet-stream"
         } else {
@@ -320,7 +327,11 @@ impl Contract {
         self.command(
             Method::POST,
             &user_path(user, "/deposits"),
-            &[("content-type", kind)],
+            &[
+                ("content-type", kind),
+                (headers::SENDER, sender),
+                (headers::SEQUENCE, &sequence),
+            ],
             Full::new(body),
         )
         .await

@@ -16,6 +16,8 @@ pub(crate) const GROUP: &str = "pool-group";
 pub(crate) const FORMAT: &str = "pool-format";
 pub(crate) const TOKEN: &str = "pool-token";
 pub(crate) const PASS: &str = "pool-pass";
+pub(crate) const SENDER: &str = "pool-sender";
+pub(crate) const SEQUENCE: &str = "pool-sequence";
 /// Set by a gateway when its client sent the Expect header itself.
 pub(crate) const EXPECTS: &str = "pool-expects";
 

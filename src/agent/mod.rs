@@ -12,6 +12,7 @@ mod hop;
 mod http_client;
 mod loopback;
 mod open;
+mod outbox;
 mod packages;
 mod peer;
 mod relay;

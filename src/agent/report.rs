@@ -78,6 +78,7 @@ async fn ask(shared: &Shared) -> Option<Value> {
 fn sweep(shared: &Shared) {
     let now = shared.now();
     shared.upstream.sweep(now);
+    shared.offer_deposits();
     let gone: Vec<(UserId, Epoch)> = {
         let mut guard = shared.lock();
         let inner = &mut *guard;

@@ -16,6 +16,7 @@ use super::fence::Fence;
 use super::fence_file::{self, FenceFileError, Kept};
 use super::hop::Hops;
 use super::open::OpenRequests;
+use super::outbox::Outbox;
 use super::packages::Packages;
 use super::sensor::Sensor;
 use super::transfer::Queues;
@@ -186,6 +187,8 @@ pub(crate) struct Shared {
     pub(crate) upstream: Upstream,
     pub(crate) counters: Counters,
     pub(crate) queues: Queues,
+    /// Messages of this app that wait for the commander's word (V10).
+    pub(crate) outbox: Mutex<Outbox>,
     inner: Mutex<Inner>,
     /// Something changed that somebody may wait for.
     pub(crate) changed: Notify,
@@ -239,6 +242,7 @@ impl Shared {
             upstream: Upstream::new(config.app, config.app_protocol == AppProtocol::H2c),
             counters: Counters::default(),
             queues: Queues::default(),
+            outbox: Mutex::new(Outbox::new(new_incarnation()?)),
             inner: Mutex::new(inner),
             changed: Notify::new(),
             report_now: Notify::new(),
@@ -313,6 +317,18 @@ impl Shared {
             self.counters.messages_dropped.add();
         }
         sent
+    }
+
+    /// Offers the commander what it has not been offered on this stream.
+    pub(crate) fn offer_deposits(&self) {
+        // Held over the look at the stream, so that two callers never offer out of order.
+        let mut outbox = self.outbox.lock();
+        let Some(stream) = self.lock().uplink.as_ref().map(|uplink| uplink.stream) else {
+            return;
+        };
+        outbox.offer(stream, |offer| {
+            self.tell_stream(stream, agent_message::Message::Offer(offer))
+        });
     }
 
     /// As [`Shared::tell`], only while the stream that the message belongs to is up.

@@ -23,6 +23,7 @@ impl Commander {
         let label = worker.label;
         let failure = worker.fact.as_ref().and_then(|fact| fact.failure.clone());
         self.reroute(birth);
+        self.deposits.cut(birth);
         self.operations_lose_worker(birth);
         self.recovery_loses_worker(birth);
         let Some(group) = self.groups.get_mut(&key) else {

@@ -47,6 +47,7 @@ impl Commander {
         if let Some(before) = worker.agent.take() {
             self.agents.remove(&before.connection);
         }
+        self.deposits.cut(birth);
         worker.window.announce(&hello.incarnation);
         worker.agent = Some(Agent {
             connection,
@@ -157,6 +158,7 @@ impl Commander {
             agent_message::Message::UserGone(gone) => self.user_gone(birth, &gone),
             agent_message::Message::Resolve(open) => self.resolve(birth, &open),
             agent_message::Message::ClientLeft(left) => self.client_left(birth, &left),
+            agent_message::Message::Offer(offer) => self.offered(birth, offer),
         }
     }
 
@@ -197,6 +199,7 @@ impl Commander {
 
     pub(super) fn connection_down(&mut self, connection: ConnectionId) {
         if let Some(birth) = self.agents.remove(&connection) {
+            self.deposits.cut(birth);
             self.metrics.connections("agent", self.agents.len());
             let terminating = self.workers.get_mut(&birth).is_some_and(|worker| {
                 let current = worker

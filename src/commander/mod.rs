@@ -9,6 +9,7 @@ mod archive;
 mod commands;
 mod deaths;
 mod decide;
+mod deposits;
 mod drain;
 mod facts;
 mod gateways;
@@ -91,6 +92,7 @@ pub struct Commander {
     agents: HashMap<ConnectionId, Birth>,
     gateways: HashMap<ConnectionId, ObjectKey>,
     operations: Operations,
+    deposits: deposits::Deposits,
     drains: BTreeMap<Birth, drain::DrainState>,
     recovery: recovery::Recovery,
     /// By the number on its pod: the birth of a worker whose app restarted (D1).
@@ -125,6 +127,7 @@ impl Commander {
             agents: HashMap::new(),
             gateways: HashMap::new(),
             operations: Operations::default(),
+            deposits: deposits::Deposits::default(),
             drains: BTreeMap::new(),
             recovery: recovery::Recovery::default(),
             reborn: BTreeMap::new(),
@@ -195,6 +198,7 @@ impl Commander {
         }
         self.release_restarts();
         self.tick_operations();
+        self.tick_deposits();
         self.fill_drains();
         let now = self.now;
         let due: Vec<ObjectKey> = self

@@ -20,6 +20,9 @@ impl Commander {
     /// Starts a user's next operation, when he has none under way.
     pub(super) fn start_ready(&mut self, pool: &ObjectKey, user: &UserId) {
         let subject = (pool.clone(), user.clone());
+        if self.deposits.is_told(&subject) {
+            return;
+        }
         while let Some(operation) = self.operations.next(&subject) {
             if let Some(operation) = self.still_wanted(operation) {
                 self.start(&subject, operation);
@@ -177,6 +180,7 @@ impl Commander {
         self.refresh(operation.source);
         self.refresh(operation.target);
         self.start_ready(&subject.0, &subject.1);
+        self.forward_deposit(subject);
         self.fill_drains();
     }
 
@@ -248,6 +252,7 @@ impl Commander {
     /// An agent did what it was told.
     pub(super) fn acknowledged(&mut self, _birth: Birth, ack: &proto::Ack) {
         let Some((subject, told)) = self.operations.commands.remove(&ack.id) else {
+            self.deposit_taken(ack.id);
             return;
         };
         let event = match told {
@@ -272,6 +277,7 @@ impl Commander {
     /// An agent did not do what it was told.
     pub(super) fn refused(&mut self, birth: Birth, refusal: &proto::Nack) {
         let Some((subject, told)) = self.operations.commands.remove(&refusal.id) else {
+            self.deposit_refused(refusal.id, refusal.reason());
             return;
         };
         let reason = match refusal.reason() {

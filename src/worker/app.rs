@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::executor::Executor;
 use super::identity::{COOKIE, Session, Sessions, UserId, random_id};
+use super::post::{Post, PostError};
 use super::slice::Slice;
 use super::store::{Refusal, Store};
 use super::token::{TokenFile, Verdict};
@@ -22,6 +23,8 @@ pub(super) struct App {
     pub(super) sessions: Sessions,
     /// The agent's token; none for an app without the contract.
     pub(super) token: Option<TokenFile>,
+    /// The way to users on other workers.
+    pub(super) post: Post,
     /// Where requests burn CPU.
     pub(super) executor: Executor,
     /// This worker's name where no `Pool-Worker` header says it.
@@ -82,6 +85,12 @@ impl App {
     /// A new id for an open stream.
     pub(super) fn next_stream(&self) -> u64 {
         self.streams.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Sends a message to a user, wherever he lives (V10); the agent's answer.
+    pub(super) async fn send(&self, to: &UserId, text: String) -> Result<serde_json::Value, PostError> {
+        let token = self.token.as_ref().and_then(TokenFile::read);
+        self.post.send(to, text, &token.ok_or(PostError::NoAgent)?).await
     }
 
     /// Whether the request carries the agent's token.

@@ -14,7 +14,7 @@ use tracing::warn;
 
 use super::app::App;
 use super::identity::{MoveId, UserId};
-use super::slice::{FORMAT, MAX_DEPOSIT_BYTES, Package};
+use super::slice::{FORMAT, MAX_DEPOSIT_BYTES, MAX_ID_BYTES, Package};
 use super::store::Refusal;
 use super::token::Verdict;
 
@@ -209,12 +209,20 @@ async fn forget(State(app): State<Arc<App>>, Path(user): Path<String>) -> Respon
     }
 }
 
-async fn deposit(State(app): State<Arc<App>>, Path(user): Path<String>, body: Bytes) -> Response {
+async fn deposit(
+    State(app): State<Arc<App>>,
+    Path(user): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let value = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let sender = value("pool-sender").filter(|sender| (1..=MAX_ID_BYTES).contains(&sender.len()));
+    let from = sender.zip(value("pool-sequence").and_then(|text| text.parse().ok()));
     let text = std::str::from_utf8(&body)
         .ok()
         .filter(|text| (1..=MAX_DEPOSIT_BYTES).contains(&text.len()));
     match (UserId::parse(&user), text) {
-        (Some(user), Some(text)) => done(app.store.lock().deposit(&user, text.to_owned())),
+        (Some(user), Some(text)) => done(app.store.lock().deposit(&user, text.to_owned(), from)),
         _ => refuse(
             StatusCode::BAD_REQUEST,
             "a deposit is 1 to 16384 bytes of UTF-8 for a valid user",

@@ -6,6 +6,7 @@ mod executor;
 mod identity;
 mod live;
 mod page;
+mod post;
 mod routes;
 mod slice;
 mod store;
@@ -31,6 +32,7 @@ use tracing::{info, warn};
 use self::app::App;
 use self::executor::Executor;
 use self::identity::{Sessions, random_id};
+use self::post::Post;
 use self::store::{Limits, Store};
 use self::token::TokenFile;
 use crate::clock::Clock;
@@ -53,6 +55,9 @@ pub struct WorkerArgs {
     /// File with the token that the agent proves itself by
     #[arg(long, env = "POOL_TOKEN_FILE", default_value = "/var/run/elastic-pool/token")]
     pub token_file: PathBuf,
+    /// Base URL of the agent's loopback port, for messages to users elsewhere
+    #[arg(long, env = "POOL_AGENT", default_value = "http://127.0.0.1:15082")]
+    pub agent: String,
     /// Name to show where no Pool-Worker header names the worker
     #[arg(long, env = "HOSTNAME", default_value = "worker")]
     pub name: String,
@@ -101,6 +106,7 @@ impl WorkerArgs {
             sessions: Sessions::new(self.session_key.as_bytes()),
             token: contract.then(|| TokenFile::new(self.token_file.clone())),
             executor: Executor::new(usize::from(self.executor), 1024),
+            post: Post::new(self.agent.clone()),
             name: self.name.clone(),
             instance: random_id(),
             plain: self.plain,

@@ -1,10 +1,10 @@
-//! The app's own routes: login, logout, work, notes, deposits, ballast; moving users is none of their business.
+//! The app's own routes: login, logout, work, notes, messages, ballast; moving users is none of their business.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, FromRequest, Query, Request, State};
+use axum::extract::{DefaultBodyLimit, FromRequest, Path, Query, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::app::{App, Caller, Who};
 use super::executor::Gauge;
 use super::identity::{COOKIE, Session, UserId, random_id};
-use super::slice::{MAX_NOTE_BYTES, MAX_NOTES};
+use super::slice::{MAX_DEPOSIT_BYTES, MAX_NOTE_BYTES, MAX_NOTES};
 use super::store::Refusal;
 use super::{contract, live, page};
 
@@ -40,7 +40,8 @@ pub(super) fn router(app: Arc<App>, contract: bool) -> Router {
         router = router
             .route("/login", post(login))
             .route("/logout", post(logout))
-            .route("/deposits", get(deposits));
+            .route("/deposits", get(deposits))
+            .route("/send/{to}", post(send));
     }
     let mut router = router
         .layer(DefaultBodyLimit::max(MAX_BODY))
@@ -277,6 +278,38 @@ async fn deposits(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
     let who = app.identify(&headers);
     let taken = app.act(&who.caller, |slice| std::mem::take(&mut slice.deposits));
     reply(who, taken.map(|deposits| json!({ "deposits": deposits })))
+}
+
+/// A message to another user, wherever he lives; says what became of it.
+async fn send(
+    State(app): State<Arc<App>>,
+    Path(to): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let text = std::str::from_utf8(&body)
+        .ok()
+        .filter(|text| (1..=MAX_DEPOSIT_BYTES).contains(&text.len()));
+    let (Some(to), Some(text)) = (UserId::parse(&to), text) else {
+        return bad(
+            StatusCode::BAD_REQUEST,
+            "a message is 1 to 16384 bytes of UTF-8 for a user of 1 to 256 bytes",
+        );
+    };
+    let who = app.identify(&headers);
+    if who.user().is_none() {
+        return bad(StatusCode::FORBIDDEN, "only a logged-in user sends messages");
+    }
+    match app.send(&to, text.to_owned()).await {
+        Ok(answer) => finish(who, Json(answer)),
+        Err(error) => {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "a message was not taken"
+            );
+            bad(StatusCode::BAD_GATEWAY, "the agent does not answer")
+        }
+    }
 }
 
 #[derive(Deserialize)]

@@ -18,7 +18,10 @@ pub(super) const MAX_SESSIONS: usize = 16;
 pub(super) const MAX_DEPOSITS: usize = 100;
 /// Longest deposit, in bytes.
 pub(super) const MAX_DEPOSIT_BYTES: usize = 16 * 1024;
-const MAX_ID_BYTES: usize = 64;
+/// Most senders of deposits that are remembered; the one silent for longest is forgotten first.
+const MAX_SENDERS: usize = 64;
+/// Longest id of a page, a session or a sender, in bytes.
+pub(super) const MAX_ID_BYTES: usize = 64;
 
 /// The register slice of one user or guest: everything that has to travel with him.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +41,9 @@ pub(super) struct Slice {
     /// Messages that wait for him, oldest first.
     #[serde(default)]
     pub(super) deposits: VecDeque<String>,
+    /// Senders of deposits with the last number taken from each, so that one that comes again is known (V10).
+    #[serde(default)]
+    pub(super) senders: VecDeque<(String, u64)>,
     /// Dead weight that makes a package big.
     #[serde(default)]
     pub(super) ballast: String,
@@ -95,6 +101,22 @@ impl Slice {
         }
     }
 
+    /// Whether this deposit of `sender` is new; from then on it is not.
+    pub(super) fn is_new(&mut self, sender: &str, sequence: u64) -> bool {
+        let known = self.senders.iter().position(|(name, _)| name == sender);
+        if known.is_some_and(|at| self.senders[at].1 >= sequence) {
+            return false;
+        }
+        if let Some(at) = known {
+            self.senders.remove(at);
+        }
+        while self.senders.len() >= MAX_SENDERS {
+            self.senders.pop_front();
+        }
+        self.senders.push_back((sender.to_owned(), sequence));
+        true
+    }
+
     /// Remembers an open page; the oldest is dropped above [`MAX_PAGES`].
     pub(super) fn open_page(&mut self, id: String) {
         remember(&mut self.pages, id, MAX_PAGES);
@@ -119,6 +141,8 @@ impl Slice {
             && self.sessions.iter().all(short)
             && self.deposits.len() <= MAX_DEPOSITS
             && self.deposits.iter().all(|text| text.len() <= MAX_DEPOSIT_BYTES)
+            && self.senders.len() <= MAX_SENDERS
+            && self.senders.iter().all(|(sender, _)| short(sender))
     }
 }
 

@@ -398,13 +398,20 @@ impl Store {
         self.residents.remove(user).map(|_| ()).ok_or(Refusal::Absent)
     }
 
-    /// Leaves a message for a live user (V10).
-    pub(super) fn deposit(&mut self, user: &UserId, text: String) -> Result<(), Refusal> {
+    /// Leaves a message for a live user (V10); one that comes again with the same sender and number changes nothing.
+    pub(super) fn deposit(
+        &mut self,
+        user: &UserId,
+        text: String,
+        from: Option<(&str, u64)>,
+    ) -> Result<(), Refusal> {
         let resident = self.live(user)?;
         if resident.slice.deposits.len() >= MAX_DEPOSITS {
             return Err(Refusal::Full);
         }
-        resident.slice.deposits.push_back(text);
+        if from.is_none_or(|(sender, sequence)| resident.slice.is_new(sender, sequence)) {
+            resident.slice.deposits.push_back(text);
+        }
         Ok(())
     }
 

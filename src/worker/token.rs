@@ -70,7 +70,8 @@ impl TokenFile {
         Some(hmac::verify(key, presented, tag.as_ref()).is_ok())
     }
 
-    fn read(&self) -> Option<String> {
+    /// The token, for a call to the agent.
+    pub(super) fn read(&self) -> Option<String> {
         let mut text = String::new();
         File::open(&self.path)
             .ok()?

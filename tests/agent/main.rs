@@ -4,6 +4,7 @@
 mod app;
 #[path = "../support/corpus.rs"]
 mod corpus;
+mod deposits;
 #[path = "../support/grpc.rs"]
 mod grpc_support;
 mod h2c;

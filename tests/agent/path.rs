@@ -243,7 +243,8 @@ async fn the_loopback_port_believes_the_token_only() {
     };
     assert_eq!(call("DELETE", "/v1/users/alice", "no".into()).await, 403);
     assert_eq!(call("DELETE", "/v1/users/alice", token.clone()).await, 202);
-    assert_eq!(call("POST", "/v1/deposits/alice", token.clone()).await, 501);
+    assert_eq!(call("POST", "/v1/deposits/alice", "no".into()).await, 403);
+    assert_eq!(call("POST", "/v1/deposits/", token.clone()).await, 400);
     assert_eq!(call("GET", "/v1/users/alice", token).await, 404);
 }
 

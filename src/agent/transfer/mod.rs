@@ -57,6 +57,8 @@ pub(crate) enum Order {
     Deposit {
         body: Bytes,
         kind: String,
+        sender: String,
+        sequence: u64,
     },
     /// A forward above the frozen epoch, not a command.
     ThawByForward {
@@ -213,7 +215,20 @@ async fn execute(shared: &Shared, user: &UserId, job: &Job) -> Outcome {
         Order::Thaw { mv, epoch, ticket } => source::thaw(shared, user, *mv, *epoch, ticket).await,
         Order::Discard { mv } => target::discard(shared, user, *mv).await,
         Order::Forget { mv } => source::forget(shared, user, *mv).await,
-        Order::Deposit { body, kind } => deposit(shared, user, body.clone(), kind).await,
+        Order::Deposit {
+            body,
+            kind,
+            sender,
+            sequence,
+        } => {
+            deposit(
+                shared,
+                user,
+                body.clone(),
+                (kind.as_str(), sender.as_str(), *sequence),
+            )
+            .await
+        }
         Order::ThawByForward { .. } => Ok(None),
     }
 }
@@ -268,7 +283,8 @@ fn assign(shared: &Shared, user: &UserId, epoch: Epoch, ticket: &str, clients: &
     Ok(None)
 }
 
-async fn deposit(shared: &Shared, user: &UserId, body: Bytes, kind: &str) -> Outcome {
+/// V10: the app gets it with the sender and the sequence by which it knows one that comes again.
+async fn deposit(shared: &Shared, user: &UserId, body: Bytes, from: (&str, &str, u64)) -> Outcome {
     let served = shared
         .lock()
         .fence
@@ -277,6 +293,10 @@ async fn deposit(shared: &Shared, user: &UserId, body: Bytes, kind: &str) -> Out
     if !served {
         return Err(Failed::new(Reason::NotHere, "not served here"));
     }
-    shared.contract.deposit(user, body, kind).await?;
+    let (kind, sender, sequence) = from;
+    shared
+        .contract
+        .deposit(user, body, kind, (sender, sequence))
+        .await?;
     Ok(None)
 }

@@ -3,6 +3,7 @@
 mod changes;
 mod cordons;
 mod deaths;
+mod deposits;
 mod groups;
 mod growth;
 mod history;

@@ -224,6 +224,18 @@ async fn only_a_whole_package_of_this_user_is_staged(#[case] body: &[u8], #[case
     assert_eq!(staged, usize::from(expected == StatusCode::NO_CONTENT));
 }
 
+#[test]
+fn a_deposit_that_comes_again_is_taken_once_also_after_a_move() {
+    // What `Slice` remembers travels with the user; the numbers of one sender only grow.
+    let mut slice = crate::worker::slice::Slice::default();
+    assert!(slice.is_new("s", 1) && slice.is_new("s", 2));
+    assert!(!slice.is_new("s", 2) && !slice.is_new("s", 1));
+    assert!(slice.is_new("other", 1));
+    let text = serde_json::to_string(&slice).unwrap();
+    let mut moved: crate::worker::slice::Slice = serde_json::from_str(&text).unwrap();
+    assert!(!moved.is_new("s", 2) && moved.is_new("s", 3));
+}
+
 #[tokio::test]
 async fn deposits_travel_with_the_user_and_are_read_once_in_order() {
     let (a, b) = (worker(&[]), worker(&[]));
