@@ -1,8 +1,12 @@
 //! Messages to users (V10, V11): delivered at once, held in a move, in order, refused where nobody is.
 
-use super::*;
+use std::time::Duration;
+
+use elastic_pool_engine::ids::Birth;
+
+use super::world::World;
 use crate::channel::proto::deposited::Outcome;
-use crate::channel::proto::{Deposit, Offer};
+use crate::channel::proto::{Deposit, Offer, agent_command, agent_message};
 
 fn offer(world: &mut World, from: Birth, user: &str, number: u64) {
     let offer = Offer {
@@ -55,7 +59,7 @@ fn a_message_for_a_user_in_a_move_waits_and_is_delivered_where_he_lives_then() {
     let reception = world.births()[0];
     world.saturate();
     let second = world.make_wanted()[0];
-    world.agents.get_mut(&second).unwrap().deaf = true;
+    world.agents.get_mut(&second).unwrap().ignores = |_| true;
     world.login("alice", 1, reception);
     offer(&mut world, reception, "alice", 1);
     offer(&mut world, reception, "alice", 2);
@@ -64,7 +68,7 @@ fn a_message_for_a_user_in_a_move_waits_and_is_delivered_where_he_lives_then() {
         [(1, Outcome::Held), (2, Outcome::Held)]
     );
     assert_eq!(deposits(&world, second), Vec::<u64>::new());
-    world.agents.get_mut(&second).unwrap().deaf = false;
+    world.agents.get_mut(&second).unwrap().ignores = |_| false;
     world.pass(Duration::from_secs(10));
     let owner = world.owner("alice").unwrap().0;
     assert_eq!(deposits(&world, owner), [1, 2]);
@@ -79,17 +83,17 @@ fn messages_keep_their_order_over_a_broken_stream_and_an_agent_that_offers_again
     let mut world = World::serving();
     let reception = world.births()[0];
     let placed = world.login("alice", 1, reception);
-    world.agents.get_mut(&reception).unwrap().deaf = true;
+    world.agents.get_mut(&reception).unwrap().ignores = |_| true;
     offer(&mut world, reception, "alice", 1);
     offer(&mut world, reception, "alice", 2);
     assert_eq!(deposits(&world, reception), [1], "one at a time");
     let epoch = placed.user.unwrap().epoch;
     world.hello(reception, vec![world.owned("alice", reception, epoch)]);
-    world.agents.get_mut(&reception).unwrap().deaf = true;
+    world.agents.get_mut(&reception).unwrap().ignores = |_| true;
     offer(&mut world, reception, "alice", 1);
     offer(&mut world, reception, "alice", 2);
     assert_eq!(deposits(&world, reception), [1], "known by their numbers");
-    world.agents.get_mut(&reception).unwrap().deaf = false;
+    world.agents.get_mut(&reception).unwrap().ignores = |_| false;
     world.pass(Duration::from_secs(20));
     // The app knows one that comes again by its sender and number.
     assert_eq!(deposits(&world, reception), [1, 1, 2]);
@@ -106,7 +110,7 @@ fn messages_that_nobody_takes_are_refused_in_the_end_and_their_number_is_bounded
     let mut world = World::serving();
     let reception = world.births()[0];
     world.login("alice", 1, reception);
-    world.agents.get_mut(&reception).unwrap().deaf = true;
+    world.agents.get_mut(&reception).unwrap().ignores = |_| true;
     for number in 1..=65 {
         offer(&mut world, reception, "alice", number);
     }
