@@ -180,7 +180,7 @@ impl Metrics {
             worker_open_requests: int_gauges(
                 &r,
                 "worker_open_requests",
-                "Forwards in flight on a worker",
+                "Requests open at a worker's agent when it last reported",
                 WORKER,
             )?,
             worker_report_age: gauges(

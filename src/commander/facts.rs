@@ -370,6 +370,10 @@ impl Commander {
         }
         self.note(&key, "DrainStarted", format!("D2: {name} must go: {why}"), false);
         self.drain(birth, DrainKind::MustGo);
+        if let Some(group) = self.groups.get_mut(&key) {
+            // The last decisions show from where on it was drained.
+            group.reasons.clear();
+        }
         self.touch(&key);
     }
 

@@ -36,7 +36,7 @@ impl fmt::Display for UnknownGroup {
             [] => "there are none".to_owned(),
             known => format!("write one of {}", known.join(", ")),
         };
-        write!(f, "{:?} names no one PoolGroup: {known}", self.asked)
+        write!(f, "{:?} is not the name of one PoolGroup: {known}", self.asked)
     }
 }
 

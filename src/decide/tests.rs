@@ -351,8 +351,12 @@ fn the_last_decisions_of_a_group_are_told_in_brief() {
     };
     let (code, out, err) = decide(&args, b"");
     assert_eq!((code, err.as_str()), (0, ""));
-    assert_eq!(out.matches("shop/shop-blue at 60 s\n").count(), 2);
-    assert_eq!(out.matches("now          drain w3\n").count(), 2, "{out}");
+    assert_eq!(
+        out.matches("shop/shop-blue, 60.0 s after its commander's start\n")
+            .count(),
+        2
+    );
+    assert_eq!(out.matches("decided      drain w3\n").count(), 2, "{out}");
     assert_eq!(
         asked.join().unwrap(),
         "GET /_commander/decisions?group=shop-blue HTTP/1.1"

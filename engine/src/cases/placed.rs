@@ -128,11 +128,11 @@ fn emptied(drained: &Actor, share: Share, nowhere: bool) -> String {
     }
     if users == 1 {
         return format!(
-            "C6: the only user of {name} stands for all of its {load} and goes to the worker that is the lowest below its threshold"
+            "C6: the only user of {name} stands for all of its {load} and goes to the worker that is the lowest below its threshold, or, where none is below, to the lowest"
         );
     }
     format!(
         "C6: each of the {users} users of {name} stands for {share} of its {load}; the idle go first, then the busy, \
-         each to the worker that is then the lowest below its threshold"
+         each to the worker that is then the lowest below its threshold, or, where none is below, to the lowest"
     )
 }

@@ -29,7 +29,7 @@ pub fn chart(outcome: &Outcome) -> String {
         .max(highest(&optimum));
     let mut out = String::new();
     assumed(&mut out, outcome);
-    line(&mut out, "users", &minutes.users, "at most");
+    line(&mut out, "users, mean of a minute", &minutes.users, "at most");
     out.push('\n');
     let legend = "█ the fewest that would do, ▒ more than that, ! missing";
     bars(

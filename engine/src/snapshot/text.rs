@@ -26,7 +26,7 @@ impl fmt::Display for Answer {
             ledger.h,
             ledger.margin
         )?;
-        self.write_now(f)?;
+        self.write_now(f, "now")?;
         let login = &self.next_login;
         let place = match (&login.worker, login.decision) {
             (Some(worker), Some("keep")) => format!("stays on {worker}"),
@@ -39,7 +39,8 @@ impl fmt::Display for Answer {
             item(f, "condition", condition.kind, &condition.message)?;
         }
         if let Some(seconds) = &self.wake_in_s {
-            writeln!(f, "ask again    in {seconds} s, though nothing is reported")?;
+            let seconds = tenths(seconds);
+            writeln!(f, "asked again  in {seconds} s, if nothing is reported before")?;
         }
         write_workers(f, &self.workers)
     }
@@ -49,10 +50,23 @@ impl Answer {
     /// Only what was decided and why, for a list of many.
     pub fn brief(&self) -> impl fmt::Display + '_ {
         fmt::from_fn(|f| {
-            writeln!(f, "{} at {} s", self.group, self.taken_at_s)?;
-            self.write_now(f)
+            writeln!(
+                f,
+                "{}, {} s after its commander's start",
+                self.group,
+                tenths(&self.taken_at_s)
+            )?;
+            self.write_drains(f, false)?;
+            self.write_now(f, "decided")
         })
     }
+}
+
+/// Exact seconds as people read them.
+fn tenths(seconds: &str) -> String {
+    seconds
+        .parse::<f64>()
+        .map_or_else(|_| seconds.to_owned(), |seconds| format!("{seconds:.1}"))
 }
 
 fn warned(warning: bool) -> &'static str {
@@ -65,10 +79,10 @@ fn item(f: &mut fmt::Formatter<'_>, about: &str, what: &str, because: &str) -> f
 }
 
 impl Answer {
-    fn write_now(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write_now(&self, f: &mut fmt::Formatter<'_>, when: &str) -> fmt::Result {
         let growth = &self.growth;
         for decided in &self.decisions {
-            item(f, "now", &act(decided), &decided.because)?;
+            item(f, when, &act(decided), &decided.because)?;
         }
         for decided in &self.advice {
             item(f, "advised", &act(decided), &decided.because)?;
@@ -86,7 +100,7 @@ impl Answer {
         Ok(())
     }
 
-    fn write_leaving(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write_drains(&self, f: &mut fmt::Formatter<'_>, moves: bool) -> fmt::Result {
         for drained in &self.drains {
             let what = format!(
                 "{} ({}, {}), for {} s, users left: {}",
@@ -97,8 +111,15 @@ impl Answer {
                 drained.users
             );
             writeln!(f, "{:<12} {what}", "draining")?;
-            write_moves(f, &drained.moves)?;
+            if moves {
+                write_moves(f, &drained.moves)?;
+            }
         }
+        Ok(())
+    }
+
+    fn write_leaving(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write_drains(f, true)?;
         let Some(victim) = &self.next_victim else {
             return item(f, "next to go", "nobody", &self.compaction.because);
         };

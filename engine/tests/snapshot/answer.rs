@@ -171,7 +171,7 @@ fn a_drain_is_told_with_who_is_left_and_why_he_stays() {
         "             cid     idle     stays: an open stream pins him (C7)",
         "next to go   nobody",
         "condition    SpawnsFailing",
-        "ask again    in 8.495999999 s, though nothing is reported",
+        "asked again  in 8.5 s, if nothing is reported before",
         "spawn-1099511627780  nascent       0.00      0  G4: does not come up, it cannot run as declared",
     ];
     let missing: Vec<&&str> = lines
@@ -261,7 +261,7 @@ fn a_cancelled_drain_and_an_advice_are_told() {
     );
     let brief = four_workers().answer().brief().to_string();
     assert!(
-        brief.starts_with("shop/blue at 100 s\nnow          nothing (room)\n"),
+        brief.starts_with("shop/blue, 100.0 s after its commander's start\ndecided      nothing (room)\n"),
         "{brief}"
     );
     assert!(!brief.contains("worker   "), "{brief}");

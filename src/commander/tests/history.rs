@@ -102,7 +102,7 @@ fn a_name_that_is_no_one_groups_is_answered_with_those_that_could_be_meant() {
     let error = world.commander.snapshot("shop-red").unwrap_err();
     assert_eq!(
         error.to_string(),
-        "\"shop-red\" names no one PoolGroup: write one of test/shop-blue"
+        "\"shop-red\" is not the name of one PoolGroup: write one of test/shop-blue"
     );
     let mut other = spec();
     other.key.namespace = "prod".into();
