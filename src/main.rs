@@ -1,5 +1,6 @@
 //! The one binary: operator, gateway, agent, local vehicle, reference app and tools, as subcommands.
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -53,7 +54,7 @@ fn main() -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Decide(args) => return Ok(decide::main(&args)),
         Command::Simulate(args) => return Ok(simulate::main(&args)),
-        Command::Crd => print!("{}", api::crds_yaml()),
+        Command::Crd => std::io::stdout().write_all(api::crds_yaml().as_bytes())?,
         Command::Operator(args) => many()?.block_on(async { operator::run(*args, stopped()?).await })?,
         Command::Agent(args) => single()?.block_on(async { agent::run(args, stopped()?).await })?,
         Command::Gateway(args) => single()?.block_on(async { gateway::run(args, stopped()?).await })?,

@@ -68,6 +68,9 @@ pub enum LiveError {
         /// Why.
         text: String,
     },
+    /// It answered with nothing.
+    #[error("{0} sends nothing instead of a snapshot; is it the commander's monitor port?")]
+    Empty(String),
     /// What came is no snapshot that this build knows.
     #[error("{address} sends no snapshot: {source}; are both of the same version?")]
     Snapshot {
@@ -105,12 +108,16 @@ pub(super) fn fetch(
     let (status, body) = asked.map_err(late)?.map_err(unreachable)?;
     let text = String::from_utf8_lossy(&body);
     if status != StatusCode::OK {
-        let text: String = text.trim().chars().take(2000).collect();
+        let printable = |c: &char| !c.is_control() || *c == '\n';
+        let text: String = text.trim().chars().filter(printable).take(2000).collect();
         return Err(LiveError::Refused {
             address: commander.to_owned(),
             status,
             text,
         });
+    }
+    if wanted == Wanted::Now && text.trim().is_empty() {
+        return Err(LiveError::Empty(commander.to_owned()));
     }
     let no_snapshot = |source| LiveError::Snapshot {
         address: commander.to_owned(),
@@ -125,11 +132,14 @@ fn address(commander: &str) -> Result<(String, u16), LiveError> {
     let wrong = || LiveError::Address(commander.to_owned());
     let uri: Uri = commander.parse().map_err(|_| wrong())?;
     let plain = uri.scheme_str() == Some("http") && uri.path() == "/" && uri.query().is_none();
-    match (uri.host(), plain) {
-        (Some(host), true) => Ok((
-            host.trim_matches(['[', ']']).to_owned(),
-            uri.port_u16().unwrap_or(80),
-        )),
+    let authority = uri.authority().map_or("", |authority| authority.as_str());
+    match (uri.host(), uri.port_u16()) {
+        (Some(host), port) if plain && port != Some(0) => {
+            // A port that is no port is none to the parser.
+            let alone = authority == host;
+            let port = port.or(alone.then_some(80)).ok_or_else(wrong)?;
+            Ok((host.trim_matches(['[', ']']).to_owned(), port))
+        }
         _ => Err(wrong()),
     }
 }

@@ -172,7 +172,8 @@ pub fn run(args: &Args, streams: Streams<'_>) -> u8 {
     });
     match result {
         Ok(outcome) => outcome.code(),
-        Err(Error::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => 0,
+        // Whoever reads answers may stop; a check that nobody heard to its end has not passed.
+        Err(Error::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => u8::from(args.check),
         Err(error) => {
             let _ = out.flush();
             // Nobody is left to tell when standard error is closed.

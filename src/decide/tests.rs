@@ -337,6 +337,31 @@ fn a_live_group_answers_as_its_saved_snapshot_does() {
 }
 
 #[test]
+fn an_answer_of_nothing_is_no_snapshot() {
+    let (address, asked) = commander(response("200 OK", "\n"));
+    let (code, out, err) = decide(&live(address.clone(), "shop-blue"), b"");
+    asked.join().unwrap();
+    assert_eq!((code, out.as_str()), (2, ""));
+    assert!(
+        err.starts_with(&format!("{address} sends nothing instead of a snapshot")),
+        "{err}"
+    );
+}
+
+#[test]
+fn open_requests_beside_many_workers_are_read_once() {
+    let workers: Vec<_> = (0..2000)
+        .map(|n| serde_json::json!({"name": format!("w{n}")}))
+        .collect();
+    let open: serde_json::Map<_, _> = (0..20_000).map(|n| (format!("u{n}"), 1.into())).collect();
+    let case = serde_json::json!({
+        "name": "many", "category": "fixture", "input": {"workers": workers, "open_requests": open}
+    });
+    let (code, out, err) = decide(&Args::default(), case.to_string().as_bytes());
+    assert_eq!((code, err.as_str(), out.lines().count()), (0, "", 1));
+}
+
+#[test]
 fn the_last_decisions_of_a_group_are_told_in_brief() {
     let two = format!(
         "{}\n{}\n",
@@ -401,6 +426,11 @@ fn where_nobody_listens_the_way_there_is_told() {
     "https://127.0.0.1:7070",
     "shop-blue",
     "--commander is \"https://127.0.0.1:7070\", must be http://HOST:PORT"
+)]
+#[case(
+    "http://127.0.0.1:99999",
+    "shop-blue",
+    "--commander is \"http://127.0.0.1:99999\", must be http://HOST:PORT"
 )]
 #[case(
     "127.0.0.1:7070",

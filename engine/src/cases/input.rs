@@ -1,5 +1,6 @@
 //! The scene of a case: its workers as the engine's values; asks nothing of the engine.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::rows;
@@ -32,6 +33,8 @@ pub(super) struct Scene {
 pub(super) struct Cast {
     pub(super) workers: Vec<Actor>,
     pub(super) group: Group,
+    /// Open requests that the case gives beside the workers; of users whom no worker names too.
+    open: Users,
 }
 
 /// One worker of a case.
@@ -117,9 +120,13 @@ impl Cast {
         clock: Clock,
     ) -> Result<Self, FieldError> {
         let mut cast = Self::default();
+        for open in open {
+            cast.open.add_open_requests(open)?;
+        }
+        let mut names = BTreeSet::new();
         for (worker, birth) in workers.items()?.iter().zip(1..) {
-            let (actor, state) = actor(worker, open, policy, Birth(birth))?;
-            if cast.named(&actor.name).is_some() {
+            let (actor, state) = actor(worker, policy, Birth(birth))?;
+            if !names.insert(actor.name.clone()) {
                 return worker.get("name").wrong("a name that no other worker has");
             }
             if let Some(state) = state {
@@ -132,6 +139,14 @@ impl Cast {
 
     pub(super) fn named(&self, name: &str) -> Option<&Actor> {
         self.workers.iter().find(|actor| actor.name == name)
+    }
+
+    /// Open requests of a user of `actor`.
+    pub(super) fn open_requests(&self, actor: &Actor, user: &str) -> usize {
+        [&actor.users, &self.open]
+            .iter()
+            .filter_map(|users| users.open.get(user))
+            .fold(0, |sum, open| sum.saturating_add(*open))
     }
 
     /// The living worker on which a user lives (P1).
@@ -148,13 +163,6 @@ impl Cast {
         self.group
             .get(actor.birth)
             .is_some_and(|worker| !matches!(worker.state, WorkerState::Nascent { .. }))
-    }
-}
-
-impl Actor {
-    /// A user's open requests.
-    pub(super) fn open_requests(&self, user: &str) -> usize {
-        self.users.open.get(user).copied().unwrap_or_default()
     }
 }
 
@@ -188,7 +196,6 @@ fn state(field: &Field<'_>) -> Result<Option<WorkerState>, FieldError> {
 
 fn actor(
     worker: &Field<'_>,
-    open: &[Field<'_>],
     policy: &Policy,
     birth: Birth,
 ) -> Result<(Actor, Option<WorkerState>), FieldError> {
@@ -196,9 +203,6 @@ fn actor(
     let name = worker.get("name").text()?.to_owned();
     let mut users = Users::read(&worker.get("users"))?;
     users.add_open_requests(&worker.get("open_requests"))?;
-    for open in open {
-        users.add_open_requests(open)?;
-    }
     let rows = worker.get("rows");
     let (window, rejected) = rows::window(&rows, policy)?;
     let reading = Reading::of(&window, policy.smoothing_rows, &policy.limits);

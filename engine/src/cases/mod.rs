@@ -22,6 +22,15 @@ use crate::strict;
 
 pub use crate::mismatch::Mismatch;
 
+/// Fields of an answer that have fields of their own, of which a case may expect some.
+const RECORDS: [&str; 5] = [
+    "ledger",
+    "final_ledger",
+    "after",
+    "placement_of_next_login",
+    "scale_up",
+];
+
 /// What is wrong with a case line.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CaseError {
@@ -85,7 +94,7 @@ impl Case {
     pub fn check(&self, answer: &Map<String, Value>) -> Vec<Mismatch> {
         self.expect
             .as_ref()
-            .map(|expect| mismatches(expect, answer))
+            .map(|expect| mismatches(expect, answer, &RECORDS))
             .unwrap_or_default()
     }
 

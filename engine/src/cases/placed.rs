@@ -97,7 +97,7 @@ pub(super) fn request(scene: &Scene, request: &Request) -> Answer {
 pub(super) fn drain(scene: &Scene, drained: &Actor) -> Answer {
     let group = &scene.cast.group;
     let users = drained.users.names.iter();
-    let order = compaction::move_order(users.map(|user| (user, drained.open_requests(user))));
+    let order = compaction::move_order(users.map(|user| (user, scene.cast.open_requests(drained, user))));
     let mut survivors = Survivors::without(group, &scene.policy, drained.birth, &BTreeMap::new());
     let share = drained.occupancy.divided(drained.users.count);
     let mut target = Answer::new();

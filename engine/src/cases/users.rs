@@ -73,7 +73,8 @@ impl Users {
 
     fn add_open(&mut self, name: &str, open: usize) {
         if open > 0 {
-            *self.open.entry(name.to_owned()).or_default() += open;
+            let sum = self.open.entry(name.to_owned()).or_default();
+            *sum = sum.saturating_add(open);
         }
     }
 

@@ -227,7 +227,8 @@ fn row(line: &str) -> Result<(Duration, Row), String> {
 
 fn number(field: &str, text: &str, least: f64, most: f64) -> Result<f64, String> {
     match text.parse::<f64>() {
-        Ok(value) if (least..=most).contains(&value) => Ok(value),
+        // -0.0 is within the bounds and must not divide as such.
+        Ok(value) if (least..=most).contains(&value) => Ok(value + 0.0),
         _ => Err(format!(
             "{field} is {}, must be a number from {least} to {most}",
             quoted(text)
@@ -305,6 +306,12 @@ mod tests {
             cost: Share::from_percent(1),
         };
         assert_eq!(trace.rows[1], second);
+    }
+
+    #[test]
+    fn no_logins_are_none_whatever_their_sign() {
+        let trace = parse("09:00,-0.0,60,1\n09:05,1,60,1\n").unwrap();
+        assert!(trace.rows[0].logins.is_sign_positive());
     }
 
     #[rstest]

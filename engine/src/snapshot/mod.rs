@@ -157,7 +157,7 @@ impl Saved {
             return Some(Ok(()));
         }
         let object = |json: &str| serde_json::from_str(json).unwrap_or_default();
-        Some(Err(mismatches(&object(given), &object(&now))))
+        Some(Err(mismatches(&object(given), &object(&now), &[])))
     }
 
     /// The group's name, `namespace/name`.
