@@ -8,6 +8,7 @@
 //! differ (lognormal, deviation of the logarithm 0.5); a worker that is asked for more than it has does not delay anybody's leaving;
 //! guests cost nothing; no worker dies, no report is lost, no move fails.
 
+mod agenda;
 mod autoscaler;
 mod chart;
 mod crowd;

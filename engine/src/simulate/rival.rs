@@ -2,10 +2,11 @@
 //! and stays there; a pod that is removed takes its sessions with it, and those users log in anew elsewhere.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::Settings;
+use super::agenda::Agenda;
 use super::autoscaler::{Autoscaler, SYNC};
 use super::crowd::{Change, Day, User};
 use super::curve::{Curve, Means};
@@ -47,8 +48,7 @@ struct Rival<'a> {
     policy: &'a Policy,
     settings: &'a Settings,
     now: Duration,
-    queue: BinaryHeap<Reverse<(Duration, u64, Event)>>,
-    queued: u64,
+    agenda: Agenda<Event>,
     scaler: Autoscaler,
     pods: BTreeMap<u64, Pod>,
     /// Ready pods by their users.
@@ -64,11 +64,7 @@ pub(super) fn serve(users: &[User], policy: &Policy, settings: &Settings, end: D
     let mut rival = Rival::open(users.len(), policy, settings, end);
     let mut day = Day::new(users, settings, end);
     loop {
-        let own = rival
-            .queue
-            .peek()
-            .map(|Reverse((at, ..))| *at)
-            .filter(|at| *at < end);
+        let own = rival.agenda.next_before(end);
         match (day.next_at(), own) {
             (Some(change), own) if own.is_none_or(|own| change <= own) => {
                 if let Some((at, user, change)) = day.next() {
@@ -92,8 +88,7 @@ impl<'a> Rival<'a> {
             policy,
             settings,
             now: Duration::ZERO,
-            queue: BinaryHeap::new(),
-            queued: 0,
+            agenda: Agenda::new(),
             scaler: Autoscaler::new(settings.autoscaler_target, policy.min, policy.max),
             pods: BTreeMap::new(),
             ready: BTreeSet::new(),
@@ -114,17 +109,12 @@ impl<'a> Rival<'a> {
             let pod = rival.start();
             rival.ready(pod);
         }
-        rival.at(SYNC, Event::Sync);
+        rival.agenda.add(SYNC, Event::Sync);
         rival
     }
 
-    fn at(&mut self, at: Duration, event: Event) {
-        self.queued += 1;
-        self.queue.push(Reverse((at, self.queued, event)));
-    }
-
     fn step(&mut self) {
-        let Some(Reverse((at, _, event))) = self.queue.pop() else {
+        let Some((at, event)) = self.agenda.next() else {
             return;
         };
         self.now = at;
@@ -133,12 +123,12 @@ impl<'a> Rival<'a> {
             Event::Report(pod) => {
                 if let Some(meter) = self.pods.get_mut(&pod).and_then(|pod| pod.meter.as_mut()) {
                     meter.report(self.policy, at, &mut self.served.overload);
-                    self.at(at + self.policy.interval, Event::Report(pod));
+                    self.agenda.add(at + self.policy.interval, Event::Report(pod));
                 }
             }
             Event::Sync => {
                 self.sync();
-                self.at(at + SYNC, Event::Sync);
+                self.agenda.add(at + SYNC, Event::Sync);
             }
         }
     }
@@ -161,7 +151,7 @@ impl<'a> Rival<'a> {
         };
         pod.meter = Some(Meter::new(self.policy, now));
         self.ready.insert((0, birth));
-        self.at(
+        self.agenda.add(
             first_report(self.policy, self.settings, birth, now),
             Event::Report(birth),
         );
@@ -234,7 +224,7 @@ impl<'a> Rival<'a> {
             .sync(self.now, current, &measured, current - measured.len());
         for _ in current..wanted {
             let pod = self.start();
-            self.at(self.now + self.settings.spawn, Event::Ready(pod));
+            self.agenda.add(self.now + self.settings.spawn, Event::Ready(pod));
         }
         self.kill(current.saturating_sub(wanted));
     }

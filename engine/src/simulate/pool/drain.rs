@@ -86,7 +86,7 @@ impl Pool<'_> {
         if let Some(target) = self.workers.get_mut(&to) {
             target.arriving += 1;
         }
-        self.at(
+        self.agenda.add(
             self.now + self.settings.move_time,
             Event::Moved {
                 user,

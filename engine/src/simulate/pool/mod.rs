@@ -5,11 +5,11 @@ mod drain;
 #[cfg(test)]
 mod tests;
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::Settings;
+use super::agenda::Agenda;
 use super::crowd::{Change, Day, User};
 use super::curve::{Curve, Means};
 use super::meter::{Meter, Overload, first_report};
@@ -85,8 +85,7 @@ struct Pool<'a> {
     policy: &'a Policy,
     settings: &'a Settings,
     now: Duration,
-    queue: BinaryHeap<Reverse<(Duration, u64, Event)>>,
-    queued: u64,
+    agenda: Agenda<Event>,
     wake: Option<Duration>,
     group: Group,
     spawns: SpawnHistory,
@@ -113,11 +112,7 @@ fn drive(
     let mut pool = Pool::open(users.len(), policy, settings, end);
     let mut day = Day::new(users, settings, end);
     loop {
-        let own = pool
-            .queue
-            .peek()
-            .map(|Reverse((at, ..))| *at)
-            .filter(|at| *at < end);
+        let own = pool.agenda.next_before(end);
         match (day.next_at(), own) {
             (Some(change), own) if own.is_none_or(|own| change <= own) => {
                 if let Some((at, user, change)) = day.next() {
@@ -140,8 +135,7 @@ impl<'a> Pool<'a> {
             policy,
             settings,
             now: Duration::ZERO,
-            queue: BinaryHeap::new(),
-            queued: 0,
+            agenda: Agenda::new(),
             wake: None,
             group: Group::default(),
             spawns: SpawnHistory::default(),
@@ -173,13 +167,8 @@ impl<'a> Pool<'a> {
         self.served
     }
 
-    fn at(&mut self, at: Duration, event: Event) {
-        self.queued += 1;
-        self.queue.push(Reverse((at, self.queued, event)));
-    }
-
     fn step(&mut self) {
-        let Some(Reverse((at, _, event))) = self.queue.pop() else {
+        let Some((at, event)) = self.agenda.next() else {
             return;
         };
         self.now = at;
@@ -238,7 +227,8 @@ impl<'a> Pool<'a> {
             return;
         }
         let Ok(placement) = place(&self.group, self.policy, None) else {
-            self.at(self.now + Duration::from_secs(1), Event::Retry { user });
+            self.agenda
+                .add(self.now + Duration::from_secs(1), Event::Retry { user });
             return;
         };
         let home = placement.worker;
@@ -297,7 +287,8 @@ impl<'a> Pool<'a> {
                 };
             }
         });
-        self.at(self.now + self.policy.interval, Event::Report(birth));
+        self.agenda
+            .add(self.now + self.policy.interval, Event::Report(birth));
         self.refresh(birth);
         self.decide();
     }
@@ -335,7 +326,7 @@ impl<'a> Pool<'a> {
             let plan = plan(&snapshot, self.now);
             if let Some(at) = plan.wake_at.filter(|at| self.wake.is_none_or(|wake| *at < wake)) {
                 self.wake = Some(at);
-                self.at(at, Event::Wake);
+                self.agenda.add(at, Event::Wake);
             }
             let mut acted = false;
             for action in plan.actions() {
@@ -353,7 +344,8 @@ impl<'a> Pool<'a> {
             Action::Spawn { count } => {
                 for _ in 0..count {
                     let birth = self.spawn();
-                    self.at(self.now + self.settings.spawn, Event::Routable(birth));
+                    self.agenda
+                        .add(self.now + self.settings.spawn, Event::Routable(birth));
                 }
                 true
             }
@@ -411,7 +403,7 @@ impl<'a> Pool<'a> {
         };
         self.workers.insert(birth, worker);
         self.spawns.clear();
-        self.at(
+        self.agenda.add(
             first_report(self.policy, self.settings, birth.0, now),
             Event::Report(birth),
         );
