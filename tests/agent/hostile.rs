@@ -1,22 +1,30 @@
 //! Requests that no gateway sends; what must become of them stands in `tests/corpus/hostile.txt`.
 
+use tempfile::TempDir;
+
 use crate::corpus::{self, Part};
 use crate::raw::{RawBackend, RawClient};
-use crate::world::{CLIENT, Commander, Sidecar, hop};
+use crate::world::{CLIENT, Commander, Session, Sidecar, hop};
 
 fn proof() -> String {
     format!("Pool-Hop: {}\r\nPool-Client: {CLIENT}\r\n", hop())
 }
 
-#[tokio::test]
-async fn the_agent_treats_hostile_requests_as_the_corpus_says() {
+/// A sidecar that its commander welcomed, beside an app without contract that records what arrives; the last value keeps them up.
+async fn beside_raw_app() -> (Sidecar, RawBackend, (TempDir, Commander, Session)) {
     let (folder, mut commander) = (tempfile::tempdir().unwrap(), Commander::start().await);
     let app = RawBackend::start().await;
     let sidecar = Sidecar::start_with(folder.path(), commander.address, app.address, |config| {
         config.contract = None;
     })
     .await;
-    let _session = commander.welcomed(|_| {}).await;
+    let session = commander.welcomed(|_| {}).await;
+    (sidecar, app, (folder, commander, session))
+}
+
+#[tokio::test]
+async fn the_agent_treats_hostile_requests_as_the_corpus_says() {
+    let (sidecar, app, _held) = beside_raw_app().await;
     let corpus = corpus::read("hostile.txt");
     let faults = corpus::run(&corpus, Part::Agent, sidecar.agent.traffic, &proof(), &app).await;
     assert!(faults.is_empty(), "{faults}");
@@ -24,13 +32,7 @@ async fn the_agent_treats_hostile_requests_as_the_corpus_says() {
 
 #[tokio::test]
 async fn an_expectation_of_the_gateway_s_own_ends_at_the_agent_and_the_client_s_goes_on() {
-    let (folder, mut commander) = (tempfile::tempdir().unwrap(), Commander::start().await);
-    let app = RawBackend::start().await;
-    let sidecar = Sidecar::start_with(folder.path(), commander.address, app.address, |config| {
-        config.contract = None;
-    })
-    .await;
-    let _session = commander.welcomed(|_| {}).await;
+    let (sidecar, app, _held) = beside_raw_app().await;
     let head = |more: &str| {
         let (proof, more) = (proof(), more.to_owned());
         format!(
@@ -60,13 +62,7 @@ async fn an_expectation_of_the_gateway_s_own_ends_at_the_agent_and_the_client_s_
 
 #[tokio::test]
 async fn a_body_that_the_fence_refuses_is_never_asked_for() {
-    let (folder, mut commander) = (tempfile::tempdir().unwrap(), Commander::start().await);
-    let app = RawBackend::start().await;
-    let sidecar = Sidecar::start_with(folder.path(), commander.address, app.address, |config| {
-        config.contract = None;
-    })
-    .await;
-    let _session = commander.welcomed(|_| {}).await;
+    let (sidecar, app, _held) = beside_raw_app().await;
     let mut gateway = RawClient::connect(sidecar.agent.traffic).await;
     let head = format!(
         "POST / HTTP/1.1\r\nHost: a\r\n{}Pool-User: alice\r\nPool-Epoch: 7\r\nPool-Ticket: x\r\nExpect: 100-continue\r\nContent-Length: 5000000\r\n\r\n",

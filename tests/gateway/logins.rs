@@ -12,7 +12,7 @@ use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::backend::{Backend, Recorded, text};
+use crate::backend::{Backend, Body, Recorded, text};
 use crate::commander::{delta, owned};
 use crate::stage::{
     Front, Stage, app, eventually, found, held, hold, login_answer, look_up, place, placed, route,
@@ -41,24 +41,30 @@ fn as_alice(epoch: &str) -> (Option<String>, Option<String>) {
     (Some("alice".to_owned()), Some(epoch.to_owned()))
 }
 
-#[tokio::test]
-async fn requests_beside_a_login_are_a_guest_s_until_it_is_placed_and_the_user_s_from_then_on() {
+/// An app that logs alice in at /login and answers at `path` as `answer` says, once the gate has a permit for it.
+async fn waits_at(path: &'static str, answer: fn() -> Response<Body>) -> (Backend, Arc<Semaphore>) {
     let gate = Arc::new(Semaphore::new(0));
     let own = Arc::clone(&gate);
-    let one = Backend::start(move |request: Recorded| {
+    let app = Backend::start(move |request: Recorded| {
         let gate = Arc::clone(&own);
         async move {
             match request.path.as_str() {
                 "/login" => login_answer("alice"),
-                "/slow" => {
+                asked if asked == path => {
                     gate.acquire().await.unwrap().forget();
-                    text("slow")
+                    answer()
                 }
                 _ => text("one"),
             }
         }
     })
     .await;
+    (app, gate)
+}
+
+#[tokio::test]
+async fn requests_beside_a_login_are_a_guest_s_until_it_is_placed_and_the_user_s_from_then_on() {
+    let (one, gate) = waits_at("/slow", || text("slow")).await;
     let stage = Stage::set(one, app("two").await).await;
     let mut browser = stage.front.browser();
     browser.get("/").await;
@@ -254,22 +260,7 @@ async fn a_login_page_that_comes_slowly_is_quiet_only_at_its_end() {
 
 #[tokio::test]
 async fn a_session_that_expires_at_the_moment_of_a_move_is_a_guest_s_and_is_not_held() {
-    let gate = Arc::new(Semaphore::new(0));
-    let own = Arc::clone(&gate);
-    let one = Backend::start(move |request: Recorded| {
-        let gate = Arc::clone(&own);
-        async move {
-            match request.path.as_str() {
-                "/login" => login_answer("alice"),
-                "/expired" => {
-                    gate.acquire().await.unwrap().forget();
-                    login_answer("")
-                }
-                _ => text("one"),
-            }
-        }
-    })
-    .await;
+    let (one, gate) = waits_at("/expired", || login_answer("")).await;
     let stage = Stage::set(one, app("two").await).await;
     let (mut browser, client) = stage.alice().await;
     let open = Stage::spawn(&browser, "/expired");
