@@ -238,9 +238,7 @@ impl Need {
             Self::NoneRoutable { .. } | Self::BelowMin { .. } => "G5",
         }
     }
-}
 
-impl Need {
     /// What follows where nothing stands in the way; the figures of G5 speak for themselves.
     fn so(&self) -> &'static str {
         match self {

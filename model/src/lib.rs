@@ -65,6 +65,19 @@ pub struct Faults {
     pub leaders: u8,
 }
 
+impl Faults {
+    /// Nothing goes wrong.
+    pub const NONE: Self = Self {
+        lost: 0,
+        twice: 0,
+        altered: 0,
+        breaks: 0,
+        workers: 0,
+        gateways: 0,
+        leaders: 0,
+    };
+}
+
 /// The bounds of one world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct World {
@@ -137,15 +150,7 @@ impl World {
         requests: 1,
         retirements: 0,
         settled: true,
-        faults: Faults {
-            lost: 0,
-            twice: 0,
-            altered: 0,
-            breaks: 0,
-            workers: 0,
-            gateways: 0,
-            leaders: 0,
-        },
+        faults: Faults::NONE,
         broken: None,
     };
 

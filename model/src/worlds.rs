@@ -2,16 +2,6 @@
 
 use crate::{Faults, World};
 
-const NONE: Faults = Faults {
-    lost: 0,
-    twice: 0,
-    altered: 0,
-    breaks: 0,
-    workers: 0,
-    gateways: 0,
-    leaders: 0,
-};
-
 /// Worlds that are explored whole with every test run; together they have every fault at every step.
 pub const SMALL: [World; 14] = [
     World {
@@ -21,7 +11,10 @@ pub const SMALL: [World; 14] = [
     },
     World {
         name: "a move, two messages are lost",
-        faults: Faults { lost: 2, ..NONE },
+        faults: Faults {
+            lost: 2,
+            ..Faults::NONE
+        },
         ..World::SMALL
     },
     World {
@@ -29,7 +22,7 @@ pub const SMALL: [World; 14] = [
         faults: Faults {
             lost: 1,
             twice: 1,
-            ..NONE
+            ..Faults::NONE
         },
         ..World::SMALL
     },
@@ -38,7 +31,7 @@ pub const SMALL: [World; 14] = [
         faults: Faults {
             altered: 1,
             lost: 1,
-            ..NONE
+            ..Faults::NONE
         },
         ..World::SMALL
     },
@@ -47,18 +40,24 @@ pub const SMALL: [World; 14] = [
         faults: Faults {
             workers: 1,
             lost: 1,
-            ..NONE
+            ..Faults::NONE
         },
         ..World::SMALL
     },
     World {
         name: "a move, a stream breaks",
-        faults: Faults { breaks: 1, ..NONE },
+        faults: Faults {
+            breaks: 1,
+            ..Faults::NONE
+        },
         ..World::SMALL
     },
     World {
         name: "a move, the leader changes",
-        faults: Faults { leaders: 1, ..NONE },
+        faults: Faults {
+            leaders: 1,
+            ..Faults::NONE
+        },
         ..World::SMALL
     },
     World {
@@ -66,14 +65,17 @@ pub const SMALL: [World; 14] = [
         faults: Faults {
             leaders: 1,
             workers: 1,
-            ..NONE
+            ..Faults::NONE
         },
         ..World::SMALL
     },
     World {
         name: "a move, two gateways, one dies",
         gateways: 2,
-        faults: Faults { gateways: 1, ..NONE },
+        faults: Faults {
+            gateways: 1,
+            ..Faults::NONE
+        },
         ..World::SMALL
     },
     World {
@@ -91,7 +93,10 @@ pub const SMALL: [World; 14] = [
         name: "a login, the leader changes",
         settled: false,
         moves: 0,
-        faults: Faults { leaders: 1, ..NONE },
+        faults: Faults {
+            leaders: 1,
+            ..Faults::NONE
+        },
         ..World::SMALL
     },
     World {
@@ -112,21 +117,30 @@ pub const LARGE: [World; 9] = [
     World {
         name: "a login and a move, the leader changes",
         settled: false,
-        faults: Faults { leaders: 1, ..NONE },
+        faults: Faults {
+            leaders: 1,
+            ..Faults::NONE
+        },
         ..World::SMALL
     },
     World {
         name: "a login from a second browser, a message is lost",
         joins: 1,
         moves: 0,
-        faults: Faults { lost: 1, ..NONE },
+        faults: Faults {
+            lost: 1,
+            ..Faults::NONE
+        },
         ..World::SMALL
     },
     World {
         name: "a login from a second browser, the leader changes",
         joins: 1,
         moves: 0,
-        faults: Faults { leaders: 1, ..NONE },
+        faults: Faults {
+            leaders: 1,
+            ..Faults::NONE
+        },
         ..World::SMALL
     },
     World {
@@ -134,7 +148,10 @@ pub const LARGE: [World; 9] = [
         workers: 3,
         moves: 2,
         requests: 0,
-        faults: Faults { twice: 1, ..NONE },
+        faults: Faults {
+            twice: 1,
+            ..Faults::NONE
+        },
         ..World::SMALL
     },
     World {
@@ -143,7 +160,7 @@ pub const LARGE: [World; 9] = [
         faults: Faults {
             breaks: 1,
             leaders: 1,
-            ..NONE
+            ..Faults::NONE
         },
         ..World::SMALL
     },
@@ -153,7 +170,7 @@ pub const LARGE: [World; 9] = [
         faults: Faults {
             workers: 1,
             leaders: 1,
-            ..NONE
+            ..Faults::NONE
         },
         ..World::SMALL
     },
@@ -167,7 +184,10 @@ pub const LARGE: [World; 9] = [
         name: "two moves, two leaders die",
         moves: 2,
         requests: 0,
-        faults: Faults { leaders: 2, ..NONE },
+        faults: Faults {
+            leaders: 2,
+            ..Faults::NONE
+        },
         ..World::SMALL
     },
     World {
@@ -183,7 +203,7 @@ pub const LARGE: [World; 9] = [
             twice: 1,
             workers: 1,
             leaders: 1,
-            ..NONE
+            ..Faults::NONE
         },
         ..World::SMALL
     },
