@@ -9,7 +9,8 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use tokio::net::{TcpStream, ToSocketAddrs};
+
+use crate::net::{TcpStream, ToSocketAddrs};
 
 /// Longest wait for a connection; all peers are in the pod or in the cluster.
 const CONNECT: Duration = Duration::from_secs(1);
