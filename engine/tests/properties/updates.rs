@@ -122,7 +122,9 @@ impl<'a> Pool<'a> {
         self.report();
         let plan = plan_at(&mut self.group, &self.course.policy, &self.spawns, self.now);
         let actions: Vec<Action> = plan.actions().collect();
-        actions.iter().for_each(|action| self.carry_out(*action));
+        for action in &actions {
+            self.carry_out(*action);
+        }
         self.check();
         actions
     }
