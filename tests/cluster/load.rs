@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 
 use serde_json::Value;
 
-use crate::harness::inside;
+use crate::harness::{inside, run};
 use crate::shop::Shop;
 
 /// A run of `pool-load` in progress; it ends with the test at the latest.
@@ -45,6 +45,13 @@ impl Load {
     /// Whether it still runs.
     pub(crate) fn goes_on(&mut self) -> bool {
         self.child.try_wait().expect("a child").is_none()
+    }
+
+    /// Sends everybody home now; the summary.
+    pub(crate) fn end(mut self) -> Value {
+        assert!(self.goes_on(), "the load ended by itself");
+        run("kill", &["-INT", &self.child.id().to_string()], "");
+        self.finish()
     }
 
     /// Waits for its end; the summary.
