@@ -25,6 +25,23 @@ pub(crate) fn kill(pod: &Value, container: &str) {
     ctr(node(pod), &["task", "kill", "-s", "SIGKILL", &id]);
 }
 
+/// Takes the pod's network interface `up` or `down`, as if its cable was pulled: nobody is told.
+pub(crate) fn wire(pod: &Value, state: &str) {
+    let all = ["containerStatuses", "initContainerStatuses"]
+        .into_iter()
+        .flat_map(|list| pod["status"][list].as_array().into_iter().flatten());
+    let mut running = all.filter(|one| one["state"]["running"].is_object());
+    let Some(container) = running.find_map(|one| one["name"].as_str()) else {
+        return;
+    };
+    let process = process(node(pod), &id(pod, container));
+    run(
+        "nsenter",
+        &["-t", &process, "-n", "ip", "link", "set", "eth0", state],
+        "",
+    );
+}
+
 /// The node that a pod runs on.
 pub(crate) fn node(pod: &Value) -> &str {
     pod["spec"]["nodeName"].as_str().expect("a pod on a node")
