@@ -345,6 +345,7 @@ async fn relay(
             closing(answer(StatusCode::BAD_REQUEST, "", "malformed\n"), is_h2)
         }
         Err(UpstreamError::Broken(error)) => {
+            doubt(shared);
             shared.counters.upstream_failed.add();
             tracing::debug!(error = &error as &dyn std::error::Error, "the app broke off");
             answer(StatusCode::BAD_GATEWAY, "upstream", "the app broke off\n")

@@ -21,7 +21,7 @@ impl Commander {
     /// Starts a user's next operation, when he has none under way.
     pub(super) fn start_ready(&mut self, pool: &ObjectKey, user: &UserId) {
         let subject = (pool.clone(), user.clone());
-        if self.deposits.is_told(&subject) {
+        if self.resting || self.deposits.is_told(&subject) {
             return;
         }
         while let Some(operation) = self.operations.next(&subject) {
@@ -203,6 +203,7 @@ impl Commander {
         if let Some(pool) = self.pools.get_mut(key).filter(|pool| still_there(pool)) {
             tracing::warn!(%user, worker = %state.source, "user lost in a move");
             pool.surface.remove(user);
+            self.operations.clear_pause(&(key.clone(), user.clone()));
             self.metrics.users_lost("move", 1);
         }
     }
@@ -298,6 +299,12 @@ impl Commander {
             nack::Reason::Unknown | nack::Reason::Timeout => Nack::Other,
         };
         tracing::debug!(worker = %birth, ?told, ?reason, message = %refusal.message, "an agent refused a command");
+        // The agent has no record of him: he left while his move waited, and L7 was told. Nothing is left to thaw.
+        if (told, reason) == (Told::Thaw, Nack::NotHere) {
+            self.advance(&subject, Event::Thawed);
+            self.left(&subject, birth);
+            return;
+        }
         // What is not there any more needs no dropping.
         let event = match (told, reason) {
             (Told::Forget, Nack::NotHere) => Event::Forgotten,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use elastic_pool::channel::gateway_account;
 use elastic_pool::channel::server::{AuthError, Authenticator, PeerIdentity};
 use elastic_pool::credentials::Key;
+use elastic_pool::engine::UpdateType;
 use elastic_pool::engine::ids::Birth;
 use elastic_pool::vehicle::{GroupSpec, Mode, ObjectKey, PoolKeys, WorkerFact};
 use futures::FutureExt as _;
@@ -98,6 +99,9 @@ fn spec(min: u32) -> GroupSpec {
         parallelism: 2,
         close_streams: true,
         template_hash: "t1".into(),
+        agent_hash: String::new(),
+        update: UpdateType::Move,
+        guest_timeout: Duration::from_secs(5),
     }
 }
 
@@ -151,10 +155,11 @@ impl Cluster {
             peer: address(AGENT_PEER),
             terminating: false,
             finished: false,
-            app_container_id: String::new(),
+            app_container_id: format!("{name}.1"),
             app_restarts: 0,
             failure: None,
             template_hash: self.spec.template_hash.clone(),
+            agent_hash: String::new(),
             must_go: false,
             name: name.clone(),
         };

@@ -255,6 +255,8 @@ impl Judge {
         let served = self.served.entry(user.to_owned()).or_default();
         match served.iter().position(|known| *known == life) {
             None => served.push(life),
+            // P6: a provisional user is served where he is until a join reaches him.
+            Some(_) if epoch == 0 => {}
             Some(at) => {
                 let granted = |later: &u64| {
                     self.lives

@@ -107,6 +107,7 @@ impl World {
                 pod.apps += 1;
                 pod.app = format!("{}.{}", pod.fact.name, pod.apps);
                 pod.fact.app_restarts += 1;
+                pod.fact.app_container_id.clone_from(&pod.app);
                 pod.fact.ready = false;
             }
             ended
