@@ -206,6 +206,7 @@ impl World {
             told: Vec::new(),
             ignores: |_| false,
             nack_snapshots: false,
+            knows_nobody: false,
             closed: false,
         };
         self.agents.insert(birth, agent);
