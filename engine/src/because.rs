@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{capacity, compaction, placement, plan};
+use crate::{capacity, compaction, evacuation, placement, plan};
 
 /// Why a decision was taken: a stable code for metrics and events, and one sentence with rules and figures.
 ///
@@ -25,6 +25,8 @@ pub enum Why {
     Compacted(compaction::Why),
     /// The end of a drain or of a spawn.
     Ended(plan::Why),
+    /// Evacuation.
+    Evacuated(evacuation::Why),
     /// A sentence as it stands.
     Told(String),
 }
@@ -62,6 +64,7 @@ impl fmt::Display for Why {
             Self::Grown(why) => why.fmt(f),
             Self::Compacted(why) => why.fmt(f),
             Self::Ended(why) => why.fmt(f),
+            Self::Evacuated(why) => why.fmt(f),
             Self::Told(text) => f.write_str(text),
         }
     }
@@ -77,7 +80,7 @@ macro_rules! from {
     };
 }
 
-from!(placement::Why => Placed, capacity::Why => Grown, compaction::Why => Compacted, plan::Why => Ended, String => Told);
+from!(placement::Why => Placed, capacity::Why => Grown, compaction::Why => Compacted, plan::Why => Ended, evacuation::Why => Evacuated, String => Told);
 
 impl From<&str> for Why {
     fn from(text: &str) -> Self {

@@ -26,6 +26,15 @@ pub enum Mode {
     Recommend,
     /// The same without the advice.
     Frozen,
+    /// Everything that empties the group: `min` counts as 0 and nobody is taken in.
+    Evacuate,
+}
+
+impl Mode {
+    /// Growth and compaction go on by themselves.
+    pub(crate) const fn acts(self) -> bool {
+        matches!(self, Self::Active | Self::Evacuate)
+    }
 }
 
 /// The policy of one group. Defaults are those of spec.md.
@@ -59,6 +68,8 @@ pub struct Policy {
     pub moves: MoveMode,
     /// What may be done at all.
     pub mode: Mode,
+    /// Another group takes this one's users now (V9); asked under [`Mode::Evacuate`] alone.
+    pub outlet: bool,
 }
 
 impl Default for Policy {
@@ -78,6 +89,7 @@ impl Default for Policy {
             limits: Limits::default(),
             moves: MoveMode::default(),
             mode: Mode::default(),
+            outlet: false,
         }
     }
 }
@@ -87,6 +99,11 @@ impl Policy {
     pub fn smoothing_window(&self) -> Duration {
         self.interval
             .saturating_mul(u32::try_from(self.smoothing_rows).unwrap_or(u32::MAX))
+    }
+
+    /// The floor that holds (G5): none for a group that is to be empty.
+    pub fn floor(&self) -> usize {
+        if self.mode == Mode::Evacuate { 0 } else { self.min }
     }
 
     /// The threshold of a worker in its role (C6).

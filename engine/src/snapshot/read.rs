@@ -126,6 +126,7 @@ fn policy(field: &Field<'_>) -> Result<Policy, FieldError> {
         "cpu_cores",
         "moves",
         "mode",
+        "outlet",
     ])?;
     let share = |name| required(&field.get(name), read_share);
     let seconds = |name| required(&field.get(name), read_seconds);
@@ -149,6 +150,7 @@ fn policy(field: &Field<'_>) -> Result<Policy, FieldError> {
         },
         moves: word(&field.get("moves"), &words::MOVES, words::moves)?,
         mode: word(&field.get("mode"), &words::MODES, words::mode)?,
+        outlet: field.get("outlet").flag()?,
     })
 }
 
@@ -226,6 +228,7 @@ fn worker(field: &Field<'_>) -> Result<WorkerView, FieldError> {
         "passed_over_until_s",
         "outdated",
         "hindered",
+        "guests_until_s",
         "residents",
     ])?;
     let flag = |name| {
@@ -247,6 +250,7 @@ fn worker(field: &Field<'_>) -> Result<WorkerView, FieldError> {
         passed_over_until: read_seconds(&field.get("passed_over_until_s"))?,
         outdated: field.get("outdated").flag()?,
         hindered: fault(&field.get("hindered"))?,
+        guests_until: read_seconds(&field.get("guests_until_s"))?,
     })
 }
 

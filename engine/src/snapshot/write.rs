@@ -39,6 +39,8 @@ struct PolicyFields {
     cpu_cores: String,
     moves: &'static str,
     mode: &'static str,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    outlet: bool,
 }
 
 #[derive(Serialize)]
@@ -78,6 +80,8 @@ struct WorkerFields<'a> {
     outdated: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     hindered: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    guests_until_s: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     residents: Vec<UserFields<'a>>,
 }
@@ -130,6 +134,7 @@ fn policy(policy: &Policy) -> PolicyFields {
         },
         moves,
         mode,
+        outlet,
     } = policy;
     PolicyFields {
         reception: write_share(reception),
@@ -147,6 +152,7 @@ fn policy(policy: &Policy) -> PolicyFields {
         cpu_cores: cpu_cores.to_string(),
         moves: words::moves(moves),
         mode: words::mode(mode),
+        outlet,
     }
 }
 
@@ -178,6 +184,7 @@ fn worker<'a>(view: &'a WorkerView, users: &'a [SavedUser]) -> WorkerFields<'a> 
         passed_over_until,
         outdated,
         hindered,
+        guests_until,
     } = view;
     let (since, drain, must_go) = match state {
         WorkerState::Nascent { since } => (Some(since), None, None),
@@ -203,6 +210,7 @@ fn worker<'a>(view: &'a WorkerView, users: &'a [SavedUser]) -> WorkerFields<'a> 
         passed_over_until_s: passed_over_until.map(write_seconds),
         outdated,
         hindered: hindered.map(SpawnFault::code),
+        guests_until_s: guests_until.map(write_seconds),
         residents: users.iter().map(user).collect(),
     }
 }
