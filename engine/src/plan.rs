@@ -226,7 +226,8 @@ pub fn plan(snapshot: &Snapshot<'_>, now: Duration) -> Plan {
         plan.decisions.extend(evacuation::evacuation(group, policy, now));
     }
     // Where no other group takes the users, those who stay are brought together as ever.
-    if !grows && !(policy.mode == Mode::Evacuate && policy.outlet) && !plan.empties() {
+    let leaves = policy.mode == Mode::Evacuate && (policy.outlet || plan.empties());
+    if !grows && !leaves {
         let action = match compaction.step {
             Step::None => None,
             Step::CancelSpawn(birth) => Some(Action::CancelSpawn { birth }),

@@ -1,5 +1,7 @@
 //! From a manifest to what the commander works with, every default filled in; it repeats the CRD's bounds, for runs without an API server.
 
+use std::time::Duration;
+
 use kube::ResourceExt;
 use ring::digest;
 use serde_json::{Value, json};
@@ -10,6 +12,12 @@ use super::template::{ContainerPort, TemplateContainer};
 use super::{MAX_NAME, Pool};
 use crate::credentials::hex_encode;
 use crate::vehicle::{GroupSpec, ObjectKey};
+
+/// Longest name of a snapshot format, in bytes.
+const MAX_FORMAT: usize = 63;
+
+/// How long guests keep the reception of a group that is to go.
+pub const GUEST_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// How the agent reaches the app.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,6 +89,7 @@ pub fn group_spec(group: &PoolGroup, default_group: bool) -> Result<GroupSpec, F
             name: spec.pool.clone(),
         },
         version: spec.runtime.version.clone().unwrap_or_else(|| key.name.clone()),
+        snapshot_format: snapshot_format(group)?,
         generation: group.metadata.generation.unwrap_or_default(),
         default_group,
         mode: spec.mode.into(),
@@ -98,6 +107,7 @@ pub fn group_spec(group: &PoolGroup, default_group: bool) -> Result<GroupSpec, F
         cpu_capacity: cpu_capacity(group, container, app.index)?,
         interval: pool_group::INTERVAL.read(&spec.reports.interval)?,
         dead_timeout: pool_group::DEAD_TIMEOUT.read(&spec.reports.dead_timeout)?,
+        guest_timeout: GUEST_TIMEOUT,
         live_moves,
         hold_timeout,
         quiesce_timeout,
@@ -122,6 +132,18 @@ pub fn default_group<'a>(pool: Option<&Pool>, groups: impl IntoIterator<Item = &
         Some(named) => groups.into_iter().find(|group| *group == named),
         None => groups.into_iter().min(),
     }
+}
+
+/// The format in which users are handed out; empty where the manifest names none.
+fn snapshot_format(group: &PoolGroup) -> Result<String, FieldError> {
+    let format = group.spec.runtime.snapshot_format.clone().unwrap_or_default();
+    let fits = |b: u8| b.is_ascii_alphanumeric() || b"-_./+".contains(&b);
+    if format.len() <= MAX_FORMAT && format.bytes().all(fits) {
+        return Ok(format);
+    }
+    let field = "spec.runtime.snapshotFormat";
+    let remedy = format!("write at most {MAX_FORMAT} letters, digits, '-', '_', '.', '/' or '+'");
+    Err(FieldError::new(field, format!("{format:?}"), remedy))
 }
 
 /// Checks a name that pods, labels and Services are named after.

@@ -42,6 +42,10 @@ impl Commander {
         worker.rows += 1;
         worker.open_requests = message.open_requests;
         worker.unconfirmed = message.unconfirmed;
+        worker.open_streams = message.open_streams;
+        if message.open_requests > 0 || message.open_streams > 0 {
+            worker.asked_last = Some(now);
+        }
         worker.empty = message.empty && message.unconfirmed == 0;
         for moved in &mut worker.transit {
             moved.rows += 1;

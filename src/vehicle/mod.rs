@@ -39,6 +39,8 @@ pub struct GroupSpec {
     pub pool: ObjectKey,
     /// `spec.runtime.version`.
     pub version: String,
+    /// `spec.runtime.snapshotFormat`: groups with the same one exchange users (V9); empty: with nobody.
+    pub snapshot_format: String,
     /// Generation of the manifest that these values come from.
     pub generation: i64,
     /// True for the pool's default group.
@@ -73,6 +75,8 @@ pub struct GroupSpec {
     pub interval: Duration,
     /// D1.
     pub dead_timeout: Duration,
+    /// How long guests keep the reception of a group that is to go.
+    pub guest_timeout: Duration,
     /// `moves.mode` is Live (else Drain).
     pub live_moves: bool,
     /// V1.
@@ -100,6 +104,8 @@ pub enum Mode {
     Recommend,
     /// Neither grows nor compacts nor advises.
     Frozen,
+    /// Becomes empty, and takes nobody in.
+    Evacuate,
 }
 
 /// Why a worker does not become routable (G4).

@@ -357,6 +357,11 @@ impl World {
         notes.iter().filter(|note| note.action == action).count()
     }
 
+    /// Users lost by this cause.
+    pub(super) fn lost(&self, cause: &str) -> u64 {
+        self.commander.metrics.lost(cause)
+    }
+
     /// The manifest as it is now, changed.
     pub(super) fn change(&mut self, change: impl FnOnce(&mut GroupSpec)) {
         let mut spec = self.commander.groups[&group()].spec.clone();
