@@ -1,7 +1,5 @@
 //! From a manifest to what the commander works with, every default filled in; it repeats the CRD's bounds, for runs without an API server.
 
-use std::time::Duration;
-
 use kube::ResourceExt;
 use ring::digest;
 use serde_json::{Value, json};
@@ -9,15 +7,12 @@ use serde_json::{Value, json};
 use super::measures::FieldError;
 use super::pool_group::{self, App, AppProtocol, Contract, MovesMode, PoolGroup, StreamsPolicy, Users};
 use super::template::{ContainerPort, TemplateContainer};
-use super::{MAX_NAME, Pool};
+use super::{MAX_NAME, Pool, update};
 use crate::credentials::hex_encode;
 use crate::vehicle::{GroupSpec, ObjectKey};
 
 /// Longest name of a snapshot format, in bytes.
 const MAX_FORMAT: usize = 63;
-
-/// How long guests keep the reception of a group that is to go.
-pub const GUEST_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// How the agent reaches the app.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,7 +102,6 @@ pub fn group_spec(group: &PoolGroup, default_group: bool) -> Result<GroupSpec, F
         cpu_capacity: cpu_capacity(group, container, app.index)?,
         interval: pool_group::INTERVAL.read(&spec.reports.interval)?,
         dead_timeout: pool_group::DEAD_TIMEOUT.read(&spec.reports.dead_timeout)?,
-        guest_timeout: GUEST_TIMEOUT,
         live_moves,
         hold_timeout,
         quiesce_timeout,
@@ -120,6 +114,9 @@ pub fn group_spec(group: &PoolGroup, default_group: bool) -> Result<GroupSpec, F
             .policy
             .map_or(live_moves, |policy| policy == StreamsPolicy::Close),
         template_hash: template_hash(group),
+        agent_hash: String::new(),
+        update: spec.update_strategy.kind.into(),
+        guest_timeout: update::GUEST_TIMEOUT.read(&spec.update_strategy.guest_timeout)?,
         key,
     })
 }
@@ -347,9 +344,13 @@ pub fn template_hash(group: &PoolGroup) -> String {
     if let Some(fields) = app.as_object_mut() {
         fields.retain(|name, value| defaults.get(name) != Some(value));
     }
-    let made_from = json!({"template": group.spec.template, "app": app});
+    hash(&json!({"template": group.spec.template, "app": app}))
+}
+
+/// Hash of a JSON value, whatever order its keys have.
+pub fn hash(value: &Value) -> String {
     let mut text = String::new();
-    write_sorted(&made_from, &mut text);
+    write_sorted(value, &mut text);
     let hash = digest::digest(&digest::SHA256, text.as_bytes());
     hex_encode(&hash.as_ref()[..8])
 }

@@ -58,7 +58,6 @@ fn a_manifest_that_says_nothing_gets_every_default_of_the_rules() {
         cpu_capacity: 1.0,
         interval: Duration::from_secs(5),
         dead_timeout: Duration::from_mins(1),
-        guest_timeout: Duration::from_mins(10),
         live_moves: true,
         hold_timeout: Duration::from_secs(5),
         quiesce_timeout: Duration::from_secs(2),
@@ -67,6 +66,9 @@ fn a_manifest_that_says_nothing_gets_every_default_of_the_rules() {
         parallelism: 8,
         close_streams: true,
         template_hash: template_hash(&plain),
+        agent_hash: String::new(),
+        update: elastic_pool_engine::UpdateType::Move,
+        guest_timeout: Duration::from_mins(10),
     };
     assert_eq!(group_spec(&plain, true), Ok(expected));
 }

@@ -53,6 +53,9 @@ impl Commander {
 
     /// Starts moves of draining workers, up to the parallelism of their groups.
     pub(super) fn fill_drains(&mut self) {
+        if self.resting {
+            return;
+        }
         let drained: Vec<Birth> = self.drains.keys().copied().collect();
         for birth in drained {
             let Some(worker) = self.workers.get(&birth).filter(|worker| worker.is_connected()) else {
@@ -62,7 +65,13 @@ impl Commander {
             let Some(group) = self.groups.get(&key) else {
                 continue;
             };
-            if group.policy.moves != MoveMode::Live {
+            let kind = group.engine.get(birth).and_then(|view| match view.state {
+                WorkerState::Draining(drain) => Some(drain.kind),
+                _ => None,
+            });
+            // An open worker is left by its users only where its group is to be empty.
+            let live = group.policy.moves == MoveMode::Live && !group.is_open();
+            if !kind.map_or(live, |kind| group.policy.moves_users(kind)) {
                 continue;
             }
             let room = (group.spec.parallelism as usize).saturating_sub(self.operations.running(birth));
@@ -148,7 +157,7 @@ impl Commander {
         match drained {
             Some(DrainKind::MustGo) => room.or_else(at_home).or_else(|| self.outlet(key, true)),
             // Where nobody else takes them, those who stay are brought together as ever.
-            Some(DrainKind::Compaction) if self.outlets(key).next().is_none() => at_home(),
+            Some(_) if self.outlets(key).next().is_none() => at_home(),
             _ => room,
         }
     }
@@ -194,6 +203,7 @@ impl Commander {
         };
         let inhabited = surface.count(birth) > 0 || self.operations.touches(birth);
         if !inhabited
+            && self.guests_of(birth).is_none()
             && (worker.empty || (kind == DrainKind::MustGo && worker.announced && worker.agent.is_none()))
         {
             return DrainProgress::Empty;

@@ -66,8 +66,11 @@ impl Commander {
         let timeout = group.spec.guest_timeout;
         let births: Vec<Birth> = group.engine.workers().map(|view| view.birth).collect();
         for birth in births {
-            let asked = workers.get(&birth).and_then(|worker| worker.asked_last);
-            let until = asked.map(|at| at + timeout);
+            let asked = workers.get(&birth).map(|worker| {
+                let said = worker.guests_idle.map(|(said, idle)| said.saturating_sub(idle));
+                said.unwrap_or(worker.asked_last)
+            });
+            let until = asked.map(|at| at.saturating_add(timeout));
             group.engine.update(birth, |view| view.guests_until = until);
         }
     }
@@ -85,7 +88,6 @@ impl Commander {
             .collect();
         for key in keys {
             self.outlet.mark_figures(&key);
-            self.wait_for_gateways(&key);
             let outlet = self.outlets(&key).next().is_some();
             let Some(group) = self.groups.get(&key) else {
                 continue;
@@ -100,25 +102,6 @@ impl Commander {
             }
             for birth in open {
                 self.begin_drain(birth);
-            }
-        }
-    }
-
-    /// Without a gateway nobody tells of a guest's request: his time does not run.
-    fn wait_for_gateways(&mut self, key: &ObjectKey) {
-        let Some(group) = self.groups.get(key) else { return };
-        let told = self
-            .pools
-            .get(&group.spec.pool)
-            .is_some_and(|pool| !pool.gateways.is_empty());
-        if told {
-            return;
-        }
-        for view in group.engine.workers() {
-            if let Some(worker) = self.workers.get_mut(&view.birth)
-                && let Some(asked) = &mut worker.asked_last
-            {
-                *asked = self.now;
             }
         }
     }

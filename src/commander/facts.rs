@@ -79,7 +79,8 @@ impl Commander {
             return;
         };
         group.policy = policy(&group.spec, group.spec.live_moves);
-        let template_changed = group.spec.template_hash != before.template_hash;
+        let template_changed =
+            group.spec.template_hash != before.template_hash || group.spec.agent_hash != before.agent_hash;
         let retold = Told::of(&group.spec) != Told::of(before);
         let stops = group.spec.mode != before.mode
             && (before.mode == Mode::Evacuate || matches!(group.spec.mode, Mode::Recommend | Mode::Frozen));
@@ -91,7 +92,7 @@ impl Commander {
         let births: Vec<Birth> = group.engine.workers().map(|view| view.birth).collect();
         for birth in births {
             if template_changed {
-                self.give_up_hindered(birth);
+                self.give_up_spawn(birth);
             }
             if stops {
                 self.stop_compacting(birth);
@@ -105,15 +106,7 @@ impl Commander {
         self.tell_evacuation(key, before.mode);
     }
 
-    /// A spawn of the template before that says it cannot start is not waited for.
-    fn give_up_hindered(&mut self, birth: Birth) {
-        let nascent = matches!(self.view_of(birth), Some(WorkerState::Nascent { .. }));
-        if nascent && self.workers.get(&birth).is_some_and(|worker| worker.hindered) {
-            self.unspawn(birth);
-        }
-    }
-
-    /// A mode that empties nobody puts the worker that is being emptied back to service.
+    /// A mode that neither compacts nor updates nor evacuates puts the worker that is being emptied back to service.
     fn stop_compacting(&mut self, birth: Birth) {
         let Some(WorkerState::Draining(drain)) = self.view_of(birth) else {
             // Its users left while it was open (Evacuate); those who have not, stay.
@@ -123,7 +116,7 @@ impl Commander {
         let Some(worker) = self
             .workers
             .get(&birth)
-            .filter(|_| drain.kind == DrainKind::Compaction)
+            .filter(|_| drain.kind != DrainKind::MustGo)
         else {
             return;
         };
@@ -209,6 +202,9 @@ impl Commander {
             group.wanted.remove(&birth);
         }
         self.reroute(birth);
+        if self.give_up_spawn(birth) {
+            return;
+        }
         if fact.finished {
             self.dies(birth, "its pod ended");
             return;
@@ -241,9 +237,7 @@ impl Commander {
             // Numbers of this term that this process did not hand out: it continues behind them.
             self.last_birth = fact.birth.0 - self.term.number(0);
         }
-        let mut worker = Worker::new(fact.birth, fact.group.clone(), group.policy.window_rows, now);
-        // Who came to it before, this leader cannot know.
-        worker.asked_last = Some(now);
+        let worker = Worker::new(fact.birth, fact.group.clone(), group.policy.window_rows, now);
         group.engine.put(WorkerView {
             state: WorkerState::Nascent { since: now },
             ..WorkerView::new(fact.birth, &fact.name)
@@ -380,7 +374,7 @@ impl Commander {
         let (key, name, terminating) = (worker.group.clone(), worker.name(), worker.terminating);
         match self.view_of(birth) {
             Some(WorkerState::Routable) => {}
-            Some(WorkerState::Draining(drain)) if drain.kind == DrainKind::Compaction => {}
+            Some(WorkerState::Draining(drain)) if drain.kind != DrainKind::MustGo => {}
             // Its node was emptied, and now its pod is told to stop: only now its time runs (D2).
             Some(WorkerState::Draining(drain)) if told_to_stop => {
                 let since = self.now;

@@ -17,7 +17,7 @@ use crate::vehicle::{ConditionView, ObjectKey};
 /// A worker that is being emptied, on the monitor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DrainView {
-    /// `compaction` (C2, Evacuate), or `must_go` (D2).
+    /// `compaction` (C2, Evacuate), `update`, or `must_go` (D2).
     pub kind: &'static str,
     /// Since so many seconds.
     pub for_seconds: u64,
@@ -74,6 +74,7 @@ impl Commander {
         let worker = self.workers.get(&view.birth)?;
         let kind = match kind {
             DrainKind::Compaction => "compaction",
+            DrainKind::Update => "update",
             DrainKind::MustGo => "must_go",
         };
         Some(DrainView {

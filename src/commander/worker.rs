@@ -59,8 +59,8 @@ pub(super) struct Worker {
     pub(super) open_requests: u64,
     pub(super) unconfirmed: u64,
     pub(super) open_streams: u64,
-    /// When it last had a request of anybody, as far as is known; `None`: never.
-    pub(super) asked_last: Option<Duration>,
+    /// When a gateway told of a request to it, or else since it is known; counts where its agent says nothing of guests.
+    pub(super) asked_last: Duration,
     /// What its drain was told to wait for.
     pub(super) told_waits: std::collections::BTreeSet<&'static str>,
     /// C7: how often it could not be emptied.
@@ -77,6 +77,10 @@ pub(super) struct Worker {
     pub(super) inhabited: bool,
     /// Readings refused by M2 in its last report.
     pub(super) rejected: Vec<&'static str>,
+    /// What its agent said last, and when: for how long no guest has asked it for anything.
+    pub(super) guests_idle: Option<(Duration, Duration)>,
+    /// It was the reception when its replacement began: it may have guests.
+    pub(super) took_guests: bool,
 }
 
 impl Worker {
@@ -102,7 +106,7 @@ impl Worker {
             open_requests: 0,
             unconfirmed: 0,
             open_streams: 0,
-            asked_last: None,
+            asked_last: now,
             told_waits: std::collections::BTreeSet::new(),
             failed_drains: 0,
             dead: false,
@@ -111,6 +115,8 @@ impl Worker {
             hindered: false,
             inhabited: false,
             rejected: Vec::new(),
+            guests_idle: None,
+            took_guests: false,
         }
     }
 

@@ -8,7 +8,7 @@ use super::{Saved, SavedUser, Stays, VERSION, words};
 use crate::capacity::SpawnHistory;
 use crate::group::{Drain, SpawnFault, WorkerState, WorkerView};
 use crate::occupancy::Limits;
-use crate::thresholds::Policy;
+use crate::thresholds::{Policy, UpdateType};
 
 #[derive(Serialize)]
 struct SavedLine<'a> {
@@ -41,6 +41,9 @@ struct PolicyFields {
     mode: &'static str,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     outlet: bool,
+    /// Left out where it is Move, as in snapshots from before there was another.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    update: Option<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -135,6 +138,7 @@ fn policy(policy: &Policy) -> PolicyFields {
         moves,
         mode,
         outlet,
+        update,
     } = policy;
     PolicyFields {
         reception: write_share(reception),
@@ -153,6 +157,7 @@ fn policy(policy: &Policy) -> PolicyFields {
         moves: words::moves(moves),
         mode: words::mode(mode),
         outlet,
+        update: (update != UpdateType::Move).then(|| words::update(update)),
     }
 }
 

@@ -44,7 +44,7 @@ fn carry_out(group: &mut Group, actions: &[Action], now: Duration) {
             Action::CancelSpawn { birth } | Action::AbandonSpawn { birth } | Action::Retire { birth } => {
                 group.remove(birth);
             }
-            Action::Drain { birth } => {
+            Action::Drain { birth } | Action::Replace { birth } => {
                 group.update(birth, |worker| {
                     let (kind, progress) = (DrainKind::Compaction, DrainProgress::Empty);
                     worker.state = WorkerState::Draining(Drain {

@@ -17,4 +17,5 @@ mod placement;
 mod plan;
 mod readers;
 mod snapshot;
+mod updates;
 mod world;

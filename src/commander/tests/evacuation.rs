@@ -64,6 +64,14 @@ fn row(world: &World) -> &proto::Group {
     &world.commander.pools[&pool()].told.groups[&group().name]
 }
 
+/// A report of everybody each five seconds.
+fn reports(world: &mut World, minutes: u32) {
+    for _ in 0..minutes * 12 {
+        world.reports(&[0.1]);
+    }
+}
+
+/// A gateway tells of requests to a worker.
 fn ask(world: &mut World, birth: Birth, requests: u64) {
     let totals = Totals {
         workers: vec![WorkerTotals {
@@ -82,11 +90,12 @@ fn users_move_to_a_group_of_the_same_format_and_all_workers_go() {
     evacuate(&mut world);
     let green = green_worker(&world);
     assert_eq!((at(&world, "alice"), at(&world, "bob")), (green, green), "V9");
-    for _ in 0..2 {
-        world.reports(&[0.1]);
-        bury(&mut world);
-    }
-    assert_eq!(world.births(), [], "the reception too: it had no guests");
+    reports(&mut world, 1);
+    bury(&mut world);
+    assert_eq!(world.births().len(), 1);
+    reports(&mut world, 10);
+    bury(&mut world);
+    assert_eq!(world.births(), [], "the reception too: no guest came");
     assert_eq!(world.condition("Evacuating"), (Some(false), "Evacuated".into()));
     assert_eq!(world.told("Evacuated"), 1);
     world.pass(Duration::from_mins(1));
@@ -194,25 +203,30 @@ fn users_wait_while_the_other_group_is_full_and_move_on_once_it_grew() {
 
 #[test]
 fn guests_keep_the_reception_until_none_came_for_guest_timeout() {
-    let mut world = two_groups(&[0.1], green_spec());
-    let reception = world.births()[0];
-    ask(&mut world, reception, 5);
-    evacuate(&mut world);
-    let idle = |world: &mut World, minutes: u32| {
-        for _ in 0..minutes * 12 {
-            world.reports(&[0.1]);
-        }
-    };
-    idle(&mut world, 9);
-    assert_eq!(
-        world.condition("Evacuating"),
-        (Some(true), "WaitingForGuests".into())
-    );
-    ask(&mut world, reception, 6);
-    idle(&mut world, 9);
-    assert!(world.retired().is_empty(), "a guest came");
-    idle(&mut world, 2);
-    assert_eq!(world.retired(), [reception]);
+    // As its agent says, and where that says nothing, as gateways do.
+    for says_agent in [true, false] {
+        let mut world = two_groups(&[0.1], green_spec());
+        let reception = world.births()[0];
+        let came = |world: &mut World, requests: u64| {
+            if says_agent {
+                world.guests.insert(reception, world.now);
+            } else {
+                ask(world, reception, requests);
+            }
+        };
+        came(&mut world, 5);
+        evacuate(&mut world);
+        reports(&mut world, 9);
+        assert_eq!(
+            world.condition("Evacuating"),
+            (Some(true), "WaitingForGuests".into())
+        );
+        came(&mut world, 6);
+        reports(&mut world, 9);
+        assert!(world.retired().is_empty(), "a guest came");
+        reports(&mut world, 2);
+        assert_eq!(world.retired(), [reception]);
+    }
 }
 
 #[test]

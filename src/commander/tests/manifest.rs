@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use elastic_pool_engine::UpdateType;
+
 use crate::vehicle::{GroupSpec, Mode, ObjectKey};
 
 pub(super) fn pool() -> ObjectKey {
@@ -42,7 +44,6 @@ pub(super) fn spec() -> GroupSpec {
         cpu_capacity: 1.0,
         interval: Duration::from_secs(5),
         dead_timeout: Duration::from_mins(1),
-        guest_timeout: Duration::from_mins(10),
         live_moves: true,
         hold_timeout: Duration::from_secs(5),
         quiesce_timeout: Duration::from_secs(2),
@@ -51,5 +52,8 @@ pub(super) fn spec() -> GroupSpec {
         parallelism: 2,
         close_streams: true,
         template_hash: "t1".into(),
+        agent_hash: String::new(),
+        update: UpdateType::Move,
+        guest_timeout: Duration::from_mins(10),
     }
 }

@@ -17,5 +17,6 @@ mod open_moves;
 mod peers;
 mod recovery;
 mod spawns;
+mod updates;
 mod waits;
 mod world;

@@ -32,6 +32,8 @@ pub(super) struct World {
     pub(super) requests: u64,
     /// How often any app was restarted.
     pub(super) lives: u32,
+    /// When a guest asked a worker for something last, as its agent says; others say nothing of guests.
+    pub(super) guests: BTreeMap<Birth, Duration>,
 }
 
 impl World {
@@ -51,6 +53,7 @@ impl World {
             orders: Arc::default(),
             requests: 0,
             lives: 0,
+            guests: BTreeMap::new(),
         };
         world.fact(Fact::Group(Box::new(spec)));
         world.fact(Fact::Keys(pool(), keys));
@@ -152,6 +155,7 @@ impl World {
             app_restarts: 0,
             failure: None,
             template_hash: "t1".into(),
+            agent_hash: "a1".into(),
             must_go: false,
         }
     }
@@ -168,7 +172,11 @@ impl World {
         let groups: Vec<ObjectKey> = self.orders.desired.keys().cloned().collect();
         for group in groups {
             for birth in self.wanted(&group) {
-                self.fact(Fact::Worker(Box::new(World::fact_in(&group, birth))));
+                let made = WorkerFact {
+                    template_hash: self.commander.groups[&group].spec.template_hash.clone(),
+                    ..World::fact_in(&group, birth)
+                };
+                self.fact(Fact::Worker(Box::new(made)));
                 self.hello(birth, Vec::new());
             }
         }
@@ -257,8 +265,11 @@ impl World {
             return;
         };
         agent.sequence += 1;
+        let idle = self.guests.get(&birth).map(|at| self.now.saturating_sub(*at));
+        let idle = idle.map(|idle| u64::try_from(idle.as_millis()).unwrap());
         let report = Report {
             sequence: agent.sequence,
+            guest_idle_ms: report.guest_idle_ms.or(idle),
             empty: agent.closed && !inhabited,
             ..report
         };
