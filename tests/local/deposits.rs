@@ -15,7 +15,7 @@ const SENDERS: usize = 3;
 const RECEIVERS: usize = 6;
 const DRAINS: usize = 3;
 /// Emptying a worker and starting another takes at most this long.
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_mins(1);
 
 /// Numbers by sender and receiver, in order.
 type Letters = BTreeMap<(usize, usize), Vec<u64>>;
@@ -111,5 +111,6 @@ async fn messages_to_users_who_are_moved_arrive_all_once_and_in_order() {
     }
     assert_eq!(*got.lock(), sent, "in the order of each sender, once");
     let moved = run.metric("elastic_pool_moves_total{result=\"moved\"}").await;
-    assert!(moved >= (DRAINS * (SENDERS + RECEIVERS)) as f64, "{moved}");
+    // At least half of them live on the fuller one of two workers.
+    assert!(moved * 2.0 >= (DRAINS * (SENDERS + RECEIVERS)) as f64, "{moved}");
 }

@@ -1,6 +1,5 @@
 //! How many users move at once (V, C7): per source, per target and per group, fewer when their packages are large.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use elastic_pool_engine::ids::Birth;
@@ -62,9 +61,6 @@ fn no_more_than_the_parallelism_move_at_once_in_a_group_whoever_must_go() {
     delete(&mut world, second);
     let moves = under_way(&world);
     assert_eq!(moves.len(), 3, "{moves:?}");
-    // Neither as sources nor at one target: the third worker is the only one that stays.
-    let targets: BTreeSet<Birth> = moves.iter().map(|(_, target)| *target).collect();
-    assert_eq!(targets.len(), 1);
     world.pass(Duration::from_millis(500));
     assert_eq!(under_way(&world).len(), 3);
 }
