@@ -70,6 +70,9 @@ impl Commander {
     /// Starts moves of draining workers, up to the parallelism of their groups: of a source, to a target and in the
     /// group there are never more. A worker that must go comes before one that may.
     pub(super) fn fill_drains(&mut self) {
+        if self.resting {
+            return;
+        }
         let mut drained: Vec<Birth> = self.drains.keys().copied().collect();
         drained.sort_by_key(|birth| !self.is_urgent(*birth));
         for birth in drained {
