@@ -17,4 +17,5 @@ mod parallelism;
 mod peers;
 mod recovery;
 mod spawns;
+mod updates;
 mod world;
