@@ -120,7 +120,7 @@ impl Browser {
         if !head.starts_with("HTTP/1.1 2") {
             bail!("answered with {}", head.lines().next().unwrap_or_default());
         }
-        let (mut length, mut held) = (None, false);
+        let (mut length, mut waited) = (None, false);
         for line in head.lines() {
             let Some((name, value)) = line.split_once(':') else {
                 continue;
@@ -128,7 +128,7 @@ impl Browser {
             if name.eq_ignore_ascii_case("content-length") {
                 length = value.trim().parse::<usize>().ok();
             } else if name.eq_ignore_ascii_case("server-timing") {
-                held |= value.trim_start().starts_with("hold;");
+                waited |= value.trim_start().starts_with("hold;");
             } else if name.eq_ignore_ascii_case("set-cookie")
                 && let Some((name, value)) = value
                     .split(';')
@@ -147,7 +147,7 @@ impl Browser {
         Ok(Answer {
             body: String::from_utf8_lossy(&self.received[head_end..whole]).into_owned(),
             first_byte,
-            held,
+            held: waited,
         })
     }
 }

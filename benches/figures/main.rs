@@ -22,7 +22,7 @@ use elastic_pool::clock::Clock;
 use stats::Histogram;
 
 /// A part that takes longer has failed.
-const LIMIT: Duration = Duration::from_secs(240);
+const LIMIT: Duration = Duration::from_mins(4);
 const PARTS: [&str; 6] = ["pauses", "crowd", "drain", "proxy", "memory", "decision"];
 
 fn figure(name: &str, value: f64, unit: &str) {
