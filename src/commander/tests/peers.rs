@@ -21,6 +21,8 @@ pub(super) struct FakeAgent {
     pub(super) nack_snapshots: bool,
     /// Its users have left, and it has no records of them.
     pub(super) knows_nobody: bool,
+    /// Size of the packages that it hands out.
+    pub(super) package_bytes: u64,
     pub(super) closed: bool,
 }
 
@@ -64,7 +66,10 @@ impl World {
                             message: String::new(),
                         })
                     } else {
-                        let package = snapshot.then(Package::default);
+                        let package = snapshot.then(|| Package {
+                            bytes: agent.package_bytes,
+                            ..Package::default()
+                        });
                         agent_message::Message::Ack(Ack { id, package })
                     };
                     let message = Box::new(AgentMessage {
