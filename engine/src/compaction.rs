@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use crate::Because;
 use crate::capacity;
-use crate::group::{Group, WorkerView};
+use crate::group::{Drain, Group, WorkerView};
 use crate::ids::Birth;
 use crate::ledger::Ledger;
 use crate::projection::Projection;
 use crate::share::Share;
-use crate::thresholds::{MoveMode, Policy};
+use crate::thresholds::Policy;
 
 /// What the ledger asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -218,11 +218,8 @@ fn decide(group: &Group, policy: &Policy, ledger: &Ledger, now: Duration) -> Res
         return Err(Why::MinWorkers { workers, min });
     }
     // Under `Drain` a worker that only waits for its users to leave blocks nobody else, unless it is one of too many.
-    if (policy.moves == MoveMode::Live || above_max)
-        && let Some((drained, _)) = group
-            .drains()
-            .find(|(_, drain)| above_max || policy.moves_users(drain.kind))
-    {
+    let counts = |drain: Drain| above_max || policy.moves_users(drain.kind);
+    if let Some((drained, _)) = group.drains().find(|(_, drain)| counts(*drain)) {
         return Err(Why::DrainRunning(Arc::clone(&drained.name)));
     }
     let victim = victim(group, policy, now).ok_or(Why::NoVictim)?;

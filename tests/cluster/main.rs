@@ -20,3 +20,4 @@ mod nodes;
 mod prometheus;
 mod quiet;
 mod shop;
+mod updates;
