@@ -396,7 +396,7 @@ fn ceiling(group: &Group, policy: &Policy, now: Duration) -> Option<usize> {
     let max = policy.max?;
     let leaving = group.must_go_count() + group.updating().len();
     let staying = compaction::staying(group, policy, now).saturating_add(1);
-    let replaced = leaving + compaction::replaced(group, policy, staying);
+    let replaced = leaving + compaction::replaced(policy, group.outdated_count(), staying);
     Some(max.saturating_add(policy.max_surge.min(replaced)))
 }
 
@@ -429,7 +429,8 @@ impl<'a> Seen<'a> {
     fn cancellable(self) -> Option<&'a WorkerView> {
         let drained = self.group.compacting().next()?;
         let with_it = self.group.placeable_count() + 1;
-        (!compaction::is_too_many(self.group, self.policy, with_it)).then_some(drained)
+        let outdated = self.group.outdated_count() + usize::from(drained.outdated);
+        (!compaction::is_too_many(self.policy, outdated, with_it)).then_some(drained)
     }
 
     /// G5: as many drains are cancelled as workers are missing, the emptiest first, before anybody is spawned.

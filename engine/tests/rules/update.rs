@@ -159,6 +159,12 @@ fn a_lowered_max_comes_before_the_update() {
 }
 
 #[test]
+fn growth_takes_no_drain_back_that_the_lowered_max_asks_for() {
+    let full = [old(worker(1, 60)), old(drained(2, 10, Compaction, Running))];
+    assert_eq!(actions(&planned(full, &with_max(1))), []);
+}
+
+#[test]
 fn at_max_a_full_group_is_not_pushed_over_the_edge() {
     let policy = with_max(2);
     let full = |load| [worker(1, 60), old(worker(2, 90)), old(worker(3, load))];
