@@ -121,18 +121,32 @@ pub fn gateway_budget(pool: &Pool) -> Value {
     })
 }
 
+/// Over the nodes. The only such constraint: the scheduler ignores all of them on a node that lacks one's label, and
+/// on many clusters no node names a zone.
+fn spread(pool: &str) -> Value {
+    json!({
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": selector(pool)},
+    })
+}
+
+/// In different zones, where there are some.
+fn apart(pool: &str) -> Value {
+    json!({
+        "weight": 100,
+        "podAffinityTerm": {
+            "topologyKey": "topology.kubernetes.io/zone",
+            "labelSelector": {"matchLabels": selector(pool)},
+        },
+    })
+}
+
 /// The gateways.
 pub fn gateway_deployment(pool: &Pool, env: &OperatorEnv) -> Value {
     let name = pool.name_any();
     let own = labels::gateway_name(&name);
-    let spread = |key: &str| {
-        json!({
-            "maxSkew": 1,
-            "topologyKey": key,
-            "whenUnsatisfiable": "ScheduleAnyway",
-            "labelSelector": {"matchLabels": selector(&name)},
-        })
-    };
     let mut pull_secrets = Vec::new();
     add_pull_secrets(&mut pull_secrets, &env.pull_secrets);
     add_pull_secrets(&mut pull_secrets, &pool.spec.gateway.image_pull_secrets);
@@ -148,7 +162,8 @@ pub fn gateway_deployment(pool: &Pool, env: &OperatorEnv) -> Value {
             "fsGroup": GATEWAY_UID,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "topologySpreadConstraints": [spread("topology.kubernetes.io/zone"), spread("kubernetes.io/hostname")],
+        "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [apart(&name)]}},
+        "topologySpreadConstraints": [spread(&name)],
         "containers": [container(pool, env)],
         "volumes": [
             {"name": KEYS_VOLUME, "secret": {"secretName": own, "defaultMode": KEYS_MODE}},
