@@ -94,6 +94,7 @@ pub(crate) async fn serve(
         slot: None,
         is_h1: !is_h2,
         closes: framing == Framing::Unseen,
+        held: false,
         ended: false,
         entry,
     };
@@ -144,6 +145,8 @@ struct Journey {
     is_h1: bool,
     /// The connection ends with this answer.
     closes: bool,
+    /// It waited for a move's end.
+    held: bool,
     /// Its outcome is counted, or will be by the answer's end.
     ended: bool,
     /// The line of the access log, until the answer has it.
@@ -195,6 +198,7 @@ impl Journey {
                 Way::Gone if self.wait_for_move().await? => {}
                 Way::Gone => self.become_guest()?,
                 Way::Nobody => self.wait_for_change().await?,
+                Way::Closed => return Err(Outcome::Closed),
             }
         }
     }
@@ -228,6 +232,7 @@ impl Journey {
                 let waited = self.front.clock.now().saturating_sub(now);
                 self.front.metrics.hold_seconds.observe(waited.as_secs_f64());
                 self.permit = Some(turn.ok_or(Outcome::HeldTooLong)?);
+                self.held = true;
                 Ok(true)
             }
         }
@@ -403,6 +408,12 @@ impl Journey {
         began: Duration,
     ) -> Result<Response<AnswerBody>, Outcome> {
         let birth = open.upstream().birth;
+        let is_resident = matches!(who, Who::Owned(_)) && self.visitor.user.is_some();
+        if is_resident && *self.visitor.group != *open.upstream().group {
+            // He was moved to another group (V9): that one is his from now on.
+            self.visitor.group = Arc::clone(&open.upstream().group);
+            self.visitor.set_cookie = true;
+        }
         let mut finish = Finish {
             front: Arc::clone(&self.front),
             open,
@@ -423,6 +434,9 @@ impl Journey {
         };
         hygiene::strip_pool(&mut head.headers);
         hygiene::strip_hop_by_hop(&mut head.headers);
+        if self.held {
+            hygiene::set_held(&mut head.headers, began.saturating_sub(self.started));
+        }
         if self.closes && self.is_h1 {
             head.headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
