@@ -49,6 +49,9 @@ async fn ready(State(admin): State<Admin>) -> (StatusCode, String) {
             StatusCode::SERVICE_UNAVAILABLE,
             format!("no certificate: {fault}\n"),
         )
+    } else if !admin.front.named.is_settled() {
+        let text = "the keys of bearer tokens are being fetched\n".to_owned();
+        (StatusCode::SERVICE_UNAVAILABLE, text)
     } else if admin.front.table.is_received() {
         (StatusCode::OK, "ok\n".to_owned())
     } else {
