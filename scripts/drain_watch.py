@@ -60,8 +60,8 @@ def line(api, system, namespace, group, progress):
     held = total(metrics, "elastic_pool_held_requests")
     with open(progress) as file:
         failed = re.findall(r"(\d+) failed", file.read())
-    figures = f"{users:4.0f} users  {moves:6.0f} moves  {held:3.0f} held  {failed[-1] if failed else '0':>3} failed"
-    return f"{workers(api, namespace, group)}  {figures if metrics else 'no operator leads just now'}"
+    known = f"{users:4.0f} users  {moves:6.0f} moves  {held:3.0f} held" if metrics else "no operator leads just now"
+    return f"{workers(api, namespace, group)}  {known}  {failed[-1] if failed else '0':>3} failed"
 
 
 def main(api, *rest):
