@@ -4,7 +4,8 @@
 
 use elastic_pool_engine::ids::Epoch;
 use ring::hmac;
-use ring::rand::{SecureRandom, SystemRandom};
+
+use crate::net;
 
 /// A secret of 32 bytes. Its `Debug` form shows nothing.
 #[derive(Clone)]
@@ -103,7 +104,7 @@ pub fn same(left: &str, right: &str) -> bool {
 /// Random bytes from the operating system.
 pub fn random_bytes<const N: usize>() -> Result<[u8; N], NoRandomness> {
     let mut bytes = [0; N];
-    SystemRandom::new().fill(&mut bytes).map_err(|_| NoRandomness)?;
+    net::fill_random(&mut bytes).map_err(|_| NoRandomness)?;
     Ok(bytes)
 }
 

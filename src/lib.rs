@@ -14,6 +14,7 @@ pub mod gateway;
 pub mod load;
 pub mod metrics;
 pub mod monitor;
+pub mod net;
 pub mod operator;
 mod patience;
 pub mod simulate;

@@ -12,7 +12,6 @@ use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 use super::fence::{Shown, Verdict};
@@ -25,6 +24,7 @@ use super::transfer;
 use super::upstream::UpstreamError;
 use crate::channel::proto::{ClientLeft, UserBorn, agent_message};
 use crate::exchange::{ExchangeError, Reply, Upgraded};
+use crate::net::{Protection, TcpListener, TcpStream, lacks};
 use crate::patience::{Patience, patrol};
 use crate::wire::{Framing, Wire};
 
@@ -246,7 +246,8 @@ fn check(shared: &Arc<Shared>, named: &Named) -> Check {
                 born = true;
             }
             Verdict::Thaw { .. } => return Check::Thaw(user.clone()),
-            Verdict::Refuse { known } => return Check::Refuse(known),
+            Verdict::Refuse { known } if !lacks(Protection::Fence) => return Check::Refuse(known),
+            Verdict::Refuse { .. } => {}
         }
         Some(user.clone())
     } else {
@@ -344,6 +345,7 @@ async fn relay(
             closing(answer(StatusCode::BAD_REQUEST, "", "malformed\n"), is_h2)
         }
         Err(UpstreamError::Broken(error)) => {
+            doubt(shared);
             shared.counters.upstream_failed.add();
             tracing::debug!(error = &error as &dyn std::error::Error, "the app broke off");
             answer(StatusCode::BAD_GATEWAY, "upstream", "the app broke off\n")

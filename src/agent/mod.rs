@@ -28,13 +28,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::shared::Shared;
 use crate::channel::link::{LinkConfig, Token};
 use crate::credentials::{hex_encode, random_bytes};
+use crate::net::TcpListener;
 
 pub use self::fence_file::FenceFileError;
 

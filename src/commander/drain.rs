@@ -9,6 +9,7 @@ use elastic_pool_engine::{MoveMode, Share, WorkerState};
 
 use super::Commander;
 use super::operation::{Kind, Operation};
+use crate::net::{Protection, lacks};
 use crate::vehicle::ObjectKey;
 
 /// A user is busy when he asked for something this recently.
@@ -252,7 +253,9 @@ impl Commander {
         let inhabited = surface.count(birth) > 0 || self.operations.touches(birth);
         if !inhabited
             && self.guests_of(birth).is_none()
-            && (worker.empty || (kind == DrainKind::MustGo && worker.announced && worker.agent.is_none()))
+            && (worker.empty
+                || lacks(Protection::SecondLook)
+                || (kind == DrainKind::MustGo && worker.announced && worker.agent.is_none()))
         {
             return DrainProgress::Empty;
         }

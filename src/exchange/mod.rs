@@ -17,7 +17,6 @@ use std::task::{Context, Poll, ready};
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Method, StatusCode, Uri, response};
 use http_body::Body;
-use tokio::net::TcpStream;
 use tokio_util::io::poll_read_buf;
 
 pub(crate) use self::answer::Answer;
@@ -26,6 +25,7 @@ use self::head::Head;
 pub(crate) use self::multiplexed::Multiplexed;
 pub(crate) use self::upgraded::Upgraded;
 use self::upload::Upload;
+use crate::net::TcpStream;
 
 /// Longest head of an answer in bytes.
 const HEAD_MAX: usize = 64 * 1024;

@@ -6,10 +6,10 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::Body;
-use tokio::net::TcpStream;
 
 use super::head::{self, line};
 use super::{ExchangeError, Request};
+use crate::net::TcpStream;
 
 /// A piece up to this size is copied behind what waits, a larger one goes out from where it is.
 const COPIED: usize = 4 * 1024;

@@ -211,7 +211,8 @@ fn unowned(
         (Some(_), _) if commander_is_up && !visitor.unowned => Way::Ask(user, visitor.epoch),
         (_, Some(reception)) => Way::Forward(Arc::clone(reception), Who::Unowned(user)),
         (Some(owner), None) => owned(table, owner),
-        (None, None) => Way::Gone,
+        (None, None) if table.covers(visitor.epoch) => Way::Gone,
+        (None, None) => Way::Ask(user, visitor.epoch),
     }
 }
 

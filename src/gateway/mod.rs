@@ -41,7 +41,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -58,6 +57,7 @@ pub use self::tls::{TlsConfig, TlsError};
 use crate::channel::link::{LinkConfig, Token};
 use crate::clock::Clock;
 use crate::credentials::{Key, NoRandomness, hex_encode, random_bytes};
+use crate::net::TcpListener;
 
 /// All that a gateway needs to know before it starts.
 #[derive(Debug)]

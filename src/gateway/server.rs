@@ -8,13 +8,13 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::forwarded::Peer;
 use super::front::Front;
 use super::serve::serve;
+use crate::net::{TcpListener, TcpStream};
 use crate::patience::{Patience, patrol};
 use crate::wire::Wire;
 

@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use elastic_pool_engine::ids::Term;
-use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -30,6 +29,7 @@ use crate::credentials::{hex_encode, random_bytes};
 use crate::decisions;
 use crate::metrics::Metrics;
 use crate::monitor::{self, Monitor};
+use crate::net::TcpListener;
 use auth::LocalTokens;
 use gateway::Gateways;
 use worker::{App, Workers};
