@@ -7,7 +7,6 @@ use elastic_pool_engine::ids::{Birth, Epoch, UserId};
 use http::header::{CONNECTION, CONTENT_TYPE, EXPECT};
 use http::{HeaderMap, HeaderValue, Request, Response, request, response};
 use http_body::Body as _;
-use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 
 use super::access::{Line, X_REQUEST_ID};
@@ -31,6 +30,7 @@ use crate::channel::proto::found::Verdict;
 use crate::clock::unix_seconds;
 use crate::credentials::NoRandomness;
 use crate::exchange::{Answer, Reply, Upgraded};
+use crate::serving::Inbound;
 use crate::wire::Framing;
 
 /// Pause before the commander is asked again, or a worker that took no connection is tried again.
@@ -41,7 +41,7 @@ pub(crate) async fn serve(
     front: Arc<Front>,
     peer: &Peer,
     framing: Framing,
-    mut request: Request<Incoming>,
+    mut request: Request<Inbound>,
 ) -> Response<AnswerBody> {
     front.metrics.requests.inc();
     let is_h2 = request.version() == http::Version::HTTP_2;
