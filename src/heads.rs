@@ -1,5 +1,7 @@
 //! The lines of a head that httparse has read: as ranges over the bytes they came in, and as a header map that shares these; it judges nothing.
 
+use std::cell::RefCell;
+
 use bytes::Bytes;
 use http::header::HeaderName;
 use http::{HeaderMap, HeaderValue};
@@ -15,6 +17,31 @@ pub(crate) fn write_line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(b": ");
     out.extend_from_slice(value);
     out.extend_from_slice(b"\r\n");
+}
+
+/// A number as a header writes it, without an allocation.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Decimal {
+    digits: [u8; 20],
+    from: usize,
+}
+
+impl Decimal {
+    pub(crate) fn of(mut number: u64) -> Self {
+        let (mut digits, mut from) = ([b'0'; 20], 20);
+        loop {
+            from -= 1;
+            digits[from] = b'0' + (number % 10) as u8;
+            number /= 10;
+            if number == 0 {
+                return Self { digits, from };
+            }
+        }
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.digits[self.from..]
+    }
 }
 
 /// Where a line's name and value lie in its head.
@@ -50,7 +77,7 @@ impl Places {
 
     /// The lines as a map; `head` holds the bytes that they were noted of.
     pub(crate) fn headers(&self, head: &Bytes) -> Result<HeaderMap, NoHeader> {
-        let mut headers = HeaderMap::with_capacity(self.0.len());
+        let mut headers = spare(self.0.len());
         for Place { name, value } in &self.0 {
             let name = name_of(&head[name.0..name.1])?;
             let value = HeaderValue::from_maybe_shared(head.slice(value.0..value.1)).map_err(|_| NoHeader)?;
@@ -58,6 +85,33 @@ impl Places {
         }
         Ok(headers)
     }
+}
+
+/// Maps kept for their room, per thread, and lines for which they may have room.
+const SPARE_MAX: usize = 64;
+const ROOM_MAX: usize = 64;
+
+thread_local! {
+    static SPARE: RefCell<Vec<HeaderMap>> = const { RefCell::new(Vec::new()) };
+}
+
+/// An empty map.
+fn spare(lines: usize) -> HeaderMap {
+    let known = SPARE.with_borrow_mut(Vec::pop);
+    known.unwrap_or_else(|| HeaderMap::with_capacity(lines))
+}
+
+/// Takes a map back that nobody needs any more: making one for each head costs more than filling it.
+pub(crate) fn recycle(mut headers: HeaderMap) {
+    if headers.capacity() == 0 || headers.capacity() > ROOM_MAX {
+        return;
+    }
+    headers.clear();
+    SPARE.with_borrow_mut(|spare| {
+        if spare.len() < SPARE_MAX {
+            spare.push(headers);
+        }
+    });
 }
 
 /// A name; those that gateway and agent say to each other are not copied.
@@ -81,4 +135,16 @@ fn name_of(bytes: &[u8]) -> Result<HeaderName, NoHeader> {
         b"x-forwarded-proto" => PROTO,
         other => return HeaderName::from_bytes(other).map_err(|_| NoHeader),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_written_as_everybody_writes_it() {
+        for number in [0, 1, 9, 10, 128, 16384, 99_999, u64::MAX / 10, u64::MAX] {
+            assert_eq!(Decimal::of(number).as_bytes(), number.to_string().as_bytes());
+        }
+    }
 }

@@ -19,6 +19,7 @@ use super::transfer;
 use super::upstream::UpstreamError;
 use crate::channel::proto::{ClientLeft, UserBorn, agent_message};
 use crate::exchange::{ExchangeError, Reply, Upgraded};
+use crate::heads::recycle;
 use crate::serving::Inbound;
 use crate::wire::Framing;
 
@@ -252,11 +253,12 @@ async fn relay(
         more[count] = (headers::TOKEN, shared.contract.token().as_bytes());
         count += 1;
     }
-    match shared
+    let sent = shared
         .upstream
         .send(&head, &more[..count], body, shared.now())
-        .await
-    {
+        .await;
+    recycle(head.headers);
+    match sent {
         Ok((answer, reply)) => from_app(shared, answer, reply, &named, upgrade, guard),
         Err(
             UpstreamError::Unsent(ExchangeError::Body(error))

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, Version, response};
 use http_body::Body;
 
 use super::{ExchangeError, Request};
-use crate::heads::{LINES_MAX, NoHeader, Places, write_line};
+use crate::heads::{Decimal, LINES_MAX, NoHeader, Places, write_line};
 use crate::outgoing::{Framing, Outgoing};
 
 /// Writes a request's head into `out`, and has its body ready; nothing is sent yet.
@@ -28,7 +28,7 @@ pub(super) fn begin<B: Body>(mut out: Vec<u8>, request: &Request<'_>, body: Opti
                 out.extend_from_slice(b"content-length: 0\r\n");
             }
         }
-        Framing::Length(length) => write_line(&mut out, "content-length", length.to_string().as_bytes()),
+        Framing::Length(length) => write_line(&mut out, "content-length", Decimal::of(length).as_bytes()),
         Framing::Chunked => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
     }
     out.extend_from_slice(b"\r\n");

@@ -30,6 +30,7 @@ use crate::channel::proto::found::Verdict;
 use crate::clock::unix_seconds;
 use crate::credentials::NoRandomness;
 use crate::exchange::{Answer, Reply, Upgraded};
+use crate::heads::recycle;
 use crate::serving::Inbound;
 use crate::wire::Framing;
 
@@ -89,6 +90,7 @@ pub(crate) async fn serve(
         secure,
         upgrade,
         started,
+        forwards: 0,
         permit: None,
         refused: None,
         slot: None,
@@ -135,6 +137,8 @@ struct Journey {
     secure: bool,
     upgrade: Option<OnUpgrade>,
     started: Duration,
+    /// Attempts so far.
+    forwards: u32,
     /// A released request's turn.
     permit: Option<Permit>,
     /// What an agent refused, until the commander has said what to do.
@@ -155,6 +159,7 @@ impl Drop for Journey {
         if !self.ended {
             self.front.metrics.ended(Outcome::Abandoned);
         }
+        recycle(std::mem::take(&mut self.head.headers));
     }
 }
 
@@ -216,7 +221,7 @@ impl Journey {
     }
 
     async fn wait_in_turn(&mut self, user: &UserId) -> Result<bool, Outcome> {
-        if self.permit.is_some() {
+        if self.permit.is_some() || self.front.holds.is_empty() {
             return Ok(false);
         }
         let now = self.front.clock.now();
@@ -242,7 +247,12 @@ impl Journey {
         if upstream.open.load(std::sync::atomic::Ordering::Relaxed) >= OPEN_MAX {
             return Err(Outcome::Overflow);
         }
-        let began = self.front.clock.now();
+        // The first attempt begins with the request, unless something was waited for.
+        let began = match self.forwards {
+            0 if self.slot.is_none() && self.permit.is_none() => self.started,
+            _ => self.front.clock.now(),
+        };
+        self.forwards += 1;
         let open = self.front.open.open(Row {
             upstream: Arc::clone(upstream),
             who: who.clone(),

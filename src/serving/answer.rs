@@ -6,7 +6,7 @@ use http::{HeaderMap, Response, StatusCode, response};
 use http_body::Body;
 
 use crate::clock::unix_seconds;
-use crate::heads::write_line;
+use crate::heads::{Decimal, recycle, write_line};
 use crate::outgoing::{Framing, Outgoing};
 
 /// True when the headers say that the connection ends with their answer.
@@ -36,7 +36,7 @@ pub(super) fn begin<B: Body<Data = Bytes>>(
     match framing {
         Framing::Chunked => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
         Framing::Length(length) if has_body => {
-            write_line(&mut out, "content-length", length.to_string().as_bytes());
+            write_line(&mut out, "content-length", Decimal::of(length).as_bytes());
         }
         // The length that 304 says is of what it does not carry.
         Framing::Length(_) => {
@@ -50,6 +50,7 @@ pub(super) fn begin<B: Body<Data = Bytes>>(
         }
     }
     out.extend_from_slice(b"\r\n");
+    recycle(head.headers);
     let body = (framing != Framing::Length(0)).then_some(body);
     // Only who asked with TE takes trailers, and such a request is not for here.
     Outgoing::new(out, framing, body).without_trailers()
