@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build check test test-long mutants fuzz model generate demo demo-down local bench bench-gateway conformance deny image clean
+.PHONY: help build check test test-long mutants fuzz model generate demo demo-drain demo-down local bench bench-gateway conformance deny image clean
 # Nothing here is built twice at the same time: cargo has its own parallelism.
 .NOTPARALLEL:
 
@@ -48,7 +48,10 @@ generate: ## write CRDs, chart copies, install manifest and chart snapshots anew
 demo: ## a real cluster, the chart, the samples and live users; leaves it up (DEMO_CLUSTER=own|kind|current, own where it is not said)
 	scripts/demo.sh up
 
-demo-down: ## remove all that the demo made
+demo-drain: ## a node of two is drained while 300 users work, and comes back; live counters, then the closing table
+	scripts/demo.sh drain
+
+demo-down: ## remove all that the demos made
 	scripts/demo.sh down
 
 local: ## the sample group as processes, without Kubernetes; Ctrl-C ends all (FILE=manifest)

@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
-# demo.sh up: a real cluster, the chart, the sample groups and live users on them; leaves it up. demo.sh down: removes what `up` made and nothing else.
+# demo.sh up: a real cluster, the chart, the sample groups and live users on them; leaves it up. demo.sh down: removes what was made and nothing else.
+# demo.sh drain: a node of two is drained while users work, and comes back; on the cluster of `up` where it has two nodes, else on one made for it.
+#   DEMO_NODES=1          nodes of the cluster that `up` makes (`drain` makes two)
 #   DEMO_CLUSTER=own      a cluster of its own, built from source, named `demo` (the default)
 #   DEMO_CLUSTER=kind     a kind cluster named elastic-pool-demo, where a container engine runs
 #   DEMO_CLUSTER=current  the cluster of KUBECONFIG, in one new namespace; DEMO_IMAGE names an image that it can pull
 #   DEMO_PROFILE, DEMO_LEGACY_PROFILE  the users over time, as USERSxTIME,...
+#   DEMO_DRAIN_USERS=300  users who work while `drain` drains
 set -euo pipefail
 ROOT=$(cd "$(dirname "$0")/.." && pwd)
 cd "$ROOT"
@@ -13,6 +16,7 @@ STATE=${DEMO_STATE:-/var/tmp/elastic-pool-demo}     # what was made, for `down`:
 IMAGE=${DEMO_IMAGE:-docker.io/elastic-pool/elastic-pool:dev}
 PROFILE=${DEMO_PROFILE:-20x30s,300x240s,20x120s,4x150s} LEGACY_PROFILE=${DEMO_LEGACY_PROFILE:-5x30s,80x150s,5x120s}
 SYSTEM=elastic-pool-system SHOP=shop LEGACY=legacy
+export NODES=${DEMO_NODES:-1}
 begin=$SECONDS step=0 archive=
 
 say() { step=$((step + 1)); printf '[%4d s] %d. %s\n' $((SECONDS - begin)) $step "$*"; }
@@ -24,7 +28,7 @@ cluster_own() {
   tests/cluster/build.sh
   say "the image from the static binary (first time some minutes)"
   archive=$(tests/cluster/image.sh)
-  say "a cluster of one node in a network namespace of its own (about 20 s)"
+  say "a cluster in a network namespace of its own, nodes: $NODES (about 20 s)"
   note cluster; tests/cluster/cluster.sh up >/dev/null
   tests/cluster/cluster.sh image "$archive"
   export KUBECONFIG=/var/tmp/pool-cluster/demo/admin.kubeconfig
@@ -75,7 +79,8 @@ service() { # namespace pool local-port: the address at which the load program f
   echo "http://127.0.0.1:$3"
 }
 stop_forwards() {
-  local p; [ ! -f "$STATE/watcher" ] || { kill "$(cat "$STATE/watcher")" 2>/dev/null || true; rm -f "$STATE/watcher"; }
+  local p
+  for p in watcher load proxy.pid; do [ ! -f "$STATE/$p" ] || { kill "$(cat "$STATE/$p")" 2>/dev/null || true; rm -f "$STATE/$p"; }; done
   [ ! -f "$STATE/forwards" ] || while read -r p; do ! grep -aq port-forward "/proc/$p/cmdline" 2>/dev/null || kill "$p" 2>/dev/null || true; done < "$STATE/forwards"
   rm -f "$STATE/forwards"
 }
@@ -140,6 +145,66 @@ up() {
   closing
   exit $rc
 }
+drain() {
+  kind=own
+  if [ -e "$STATE" ]; then
+    [ "$(cat "$STATE/kind")" = own ] || { echo "demo: no node of a cluster that is not ours is drained" >&2; exit 1; }
+    KUBECONFIG=$(cat "$STATE/kubeconfig-path"); export KUBECONFIG
+    [ "$(kubectl get nodes -o name | wc -l)" = 2 ] || { echo "demo: the one that is up has no second node: make demo-down, then make demo-drain" >&2; exit 1; }
+    archive=$(tests/cluster/image.sh)
+  else
+    NODES=2
+    mkdir -p "$STATE"; echo own > "$STATE/kind"; : > "$STATE/made"
+    scripts/tools.sh base
+    cluster_own; echo "$KUBECONFIG" > "$STATE/kubeconfig-path"
+    install
+    say "kubectl apply of the sample group"
+    sample shop "$SHOP"
+  fi
+  trap 'rc=$?; stop_forwards; [ $rc -eq 0 ] || echo "demo: failed; what was made is still up, make demo-down removes it" >&2' EXIT
+  local rc=0; drained || rc=$?
+  closing
+  exit $rc
+}
+users_now() { # users who live in the shop, by its status
+  kubectl -n "$SHOP" get pgrp shop-blue -o jsonpath='{.status.users}' 2>/dev/null || true
+}
+on_node() { # node: the shop's workers there, those that leave too
+  kubectl -n "$SHOP" get pods -l elasticpool.dev/group=shop-blue --field-selector "spec.nodeName=$1" -o name | wc -l
+}
+drained() {
+  local users=${DEMO_DRAIN_USERS:-300} url program node began end rc=0; program=$(dirname "$archive")/bin/pool-load
+  url=$(service "$SHOP" shop 18080)
+  say "$users users come and work, a third with a WebSocket (at most 4 min)"
+  : > "$STATE/progress"
+  tests/cluster/cluster.sh exec "$program" --url "$url" --users-profile "${users}x15m" --arrivals 6 --think-ms 3000 --cpu-ms 6 --prefix "drain-$$" --assert > "$STATE/progress" 2>&1 &
+  local load=$!; echo $load > "$STATE/load"
+  kubectl proxy --port 0 > "$STATE/proxy" & echo $! > "$STATE/proxy.pid"
+  end=$((SECONDS + 30))
+  until grep -q 'Starting to serve' "$STATE/proxy"; do [ $SECONDS -lt $end ] || { echo "demo: kubectl proxy does not start" >&2; return 1; }; sleep 0.2; done
+  scripts/drain_watch.py "http://$(sed -n 's/^Starting to serve on //p' "$STATE/proxy")" "$SYSTEM" "$SHOP" shop-blue "$STATE/progress" & echo $! > "$STATE/watcher"
+  # The status is written each half minute at most; the workers stand still when growth is over.
+  end=$((SECONDS + 240))
+  until [ "$(users_now)" = "$users" ] && [ "$(on_node node1)" -gt 0 ] && [ "$(on_node node2)" -gt 0 ]; do
+    [ $SECONDS -lt $end ] || { echo "demo: not $users users on two nodes after 240 s" >&2; return 1; }; sleep 2
+  done
+  node=node2; [ "$(kubectl -n kube-system get pods -l k8s-app=kube-dns -o jsonpath='{.items[0].spec.nodeName}')" != node2 ] || node=node1
+  say "kubectl drain $node: $(on_node $node) workers, gateways and operators there must go"
+  began=$SECONDS
+  kubectl drain $node --ignore-daemonsets --delete-emptydir-data --timeout=240s 2>&1 | sed 's/^/          /' || rc=1
+  say "drained in $((SECONDS - began)) s; the users go on for 15 s"
+  sleep 15
+  say "kubectl uncordon $node"
+  kubectl uncordon $node | sed 's/^/          /'
+  sleep 15
+  kill "$(cat "$STATE/watcher")" 2>/dev/null || true; rm -f "$STATE/watcher"
+  say "the users go home"
+  kill -INT $load; wait $load || { rc=1; echo "demo: the users were not all served" >&2; }
+  rm -f "$STATE/load"
+  echo; sed -n '/^$/,$p' "$STATE/progress"
+  [ "$(on_node $node)" = 0 ] || echo "$node has workers again: $(on_node $node)"
+  return $rc
+}
 down() {
   [ -d "$STATE" ] || { echo "demo: none is up" >&2; exit 0; }
   local kind; kind=$(cat "$STATE/kind")
@@ -160,4 +225,4 @@ down() {
   rm -rf "$STATE"
   echo "demo: removed"
 }
-case ${1:-} in up|down) "$1";; *) sed -n '2,6p' "$0"; exit 2;; esac
+case ${1:-} in up|down|drain) "$1";; *) sed -n '2,10p' "$0"; exit 2;; esac

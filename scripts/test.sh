@@ -37,8 +37,9 @@ properties() { # cases seed: how many cases each property of the engine tries, a
 }
 if [ "${1:-}" = --long ]; then
   stage "tools and cluster" scripts/tools.sh base nextest helm
-  stage "long tests" tests "${run[@]}" --run-ignored only
   stage "properties, 10^6 cases" properties 1000000 random
+  stage "rust, the image's static binaries" tests/cluster/image.sh
+  stage "long tests on a cluster of two nodes" tests env NODES=2 tests/cluster/with.sh "long-$$" "${run[@]}" --run-ignored only -E 'binary(cluster)'
   finish 0
 fi
 
@@ -52,5 +53,5 @@ stage "named mutations of the engine" scripts/mutations.py
 stage "CRDs on a real API server" tests/cluster/apiserver.sh tests/cluster/crd.sh
 stage "tests on a real API server" tests tests/cluster/apiserver.sh "${run[@]}" --run-ignored only -E 'binary(apiserver)'
 stage "rust, the image's static binaries" tests/cluster/image.sh
-stage "cluster tests" tests tests/cluster/with.sh "test-$$" "${run[@]}" -E 'binary(cluster)'
+stage "cluster tests on two nodes" tests env NODES=2 tests/cluster/with.sh "test-$$" "${run[@]}" -E 'binary(cluster)'
 finish 0

@@ -5,6 +5,7 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use elastic_pool_engine::ids::Term;
@@ -32,6 +33,8 @@ use crate::vehicle::Orders;
 
 /// Facts and channel events that may wait.
 const QUEUE: usize = 4096;
+/// Moves under way get this long to end before a leader that is told to stop hands over.
+const HANDOVER: Duration = Duration::from_secs(5);
 
 /// Flags of `elastic-pool operator`; the chart sets them by environment.
 #[derive(Debug, Clone, clap::Args)]
@@ -94,13 +97,15 @@ pub struct OperatorArgs {
     pod_ip: IpAddr,
 }
 
-/// Runs until `stop`, or until its leadership ends.
-pub async fn run(args: OperatorArgs, stop: CancellationToken) -> anyhow::Result<()> {
+/// Runs until `told` to stop, or until its leadership ends. A leader ends the moves under way before it hands over.
+pub async fn run(args: OperatorArgs, told: CancellationToken) -> anyhow::Result<()> {
+    let stop = CancellationToken::new();
     let env = environment(&args)?;
     let clock = Clock::start();
     let client = Client::try_default().await.context("find the Kubernetes API")?;
     let metrics = Arc::new(Metrics::new()?);
     let (show, commander) = watch::channel(None);
+    tokio::spawn(hand_over(told, commander.clone(), stop.clone()));
     let monitored = Monitor {
         metrics: Arc::clone(&metrics),
         commander,
@@ -162,6 +167,22 @@ pub async fn run(args: OperatorArgs, stop: CancellationToken) -> anyhow::Result<
         ended = elected => ended.context("the election ended"),
         ended = leading => ended,
     }
+}
+
+/// Told to stop, cancels `stop` once no move is under way: a user in the midst of one would wait for the next leader.
+async fn hand_over(
+    told: CancellationToken,
+    commander: watch::Receiver<Option<CommanderHandle>>,
+    stop: CancellationToken,
+) {
+    told.cancelled().await;
+    let leading = commander.borrow().clone();
+    if let Some(commander) = leading
+        && tokio::time::timeout(HANDOVER, commander.rest()).await.is_err()
+    {
+        tracing::warn!("moves are still under way, the next leader ends them");
+    }
+    stop.cancel();
 }
 
 /// Peers are pods that the controller knows: whoever shows a valid token and is no worker or gateway of ours is refused.
@@ -242,6 +263,10 @@ impl Lead {
                 std::future::pending().await
             }
             changed = state.wait_for(|state| !matches!(state, LeaderState::Leading { term: now } if *now == term)) => {
+                if stop.is_cancelled() {
+                    // The lease is being released: the election ends the process.
+                    std::future::pending::<()>().await;
+                }
                 let now = changed.map_or(Term(0), |state| self::term(&state));
                 bail!("term {term} is over, {now} is the present one: this process starts anew")
             }

@@ -78,6 +78,8 @@ pub const TOKEN_FILE_ENV: &str = "POOL_TOKEN_FILE";
 
 /// Gateway: traffic.
 pub const GATEWAY_PORT: u16 = 8080;
+/// Gateway: traffic by TLS, then instead of the other.
+pub const GATEWAY_TLS_PORT: u16 = 8443;
 /// Gateway and operator: metrics and probes.
 pub const ADMIN_PORT: u16 = 9090;
 /// Where the pool's Secret is mounted in a gateway.

@@ -152,6 +152,9 @@ pub struct Gateway {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub image_pull_secrets: Vec<SecretName>,
+    /// TLS from clients, HTTP/1.1 and HTTP/2: the Service then offers port 443 instead of 80.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<GatewayTls>,
     /// Networks (CIDR) of proxies whose X-Forwarded-* headers are believed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"), inner(length(min = 2, max = 43)))]
@@ -172,11 +175,25 @@ impl Default for Gateway {
             service: GatewayService::default(),
             resources: None,
             image_pull_secrets: Vec::new(),
+            tls: None,
             trusted_proxies: Vec::new(),
             access_log: false,
             max_body_bytes: None,
         }
     }
+}
+
+/// The certificate of a gateway.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GatewayTls {
+    /// A Secret of type kubernetes.io/tls in the pool's namespace: tls.crt (the chain) and tls.key. It may be renewed at
+    /// any time; until it holds a usable pair no gateway is ready.
+    #[schemars(
+        length(min = 1, max = 253),
+        regex(pattern = "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$")
+    )]
+    pub secret_name: String,
 }
 
 /// A Secret in the pool's namespace.
@@ -247,7 +264,7 @@ pub struct Cookie {
     pub lifetime: Option<DurationText>,
     /// SameSite attribute.
     pub same_site: SameSite,
-    /// Secure attribute. Auto: where a trusted proxy says that the client came by https.
+    /// Secure attribute. Auto: where the gateway speaks TLS, or a trusted proxy says that the client came by https.
     pub secure: Secure,
 }
 
@@ -343,7 +360,7 @@ pub struct Jwks {
 /// When a cookie is Secure.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Secure {
-    /// Where a trusted proxy says that the client came by https.
+    /// Where the gateway speaks TLS, or a trusted proxy says that the client came by https.
     #[default]
     Auto,
     /// Always.

@@ -32,6 +32,7 @@ enum Question {
     State(oneshot::Sender<MonitorState>),
     Snapshot(String, oneshot::Sender<Result<Saved, UnknownGroup>>),
     Decisions(String, oneshot::Sender<Result<Vec<Arc<Saved>>, UnknownGroup>>),
+    Rest(oneshot::Sender<()>),
 }
 
 impl CommanderHandle {
@@ -52,6 +53,11 @@ impl CommanderHandle {
             .await
     }
 
+    /// Starts no move or join any more ([`Commander::rest`]); returns when none is under way, or the commander has stopped.
+    pub async fn rest(&self) {
+        self.ask(Question::Rest).await;
+    }
+
     async fn ask<A>(&self, question: impl FnOnce(oneshot::Sender<A>) -> Question) -> Option<A> {
         let (answer, answered) = oneshot::channel();
         self.questions.send(question(answer)).await.ok()?;
@@ -59,13 +65,18 @@ impl CommanderHandle {
     }
 }
 
-/// Nobody is there any more where an answer cannot go.
-fn answer(commander: &mut Commander, question: Question) {
+/// Nobody is there any more where an answer cannot go. Returns where to say that nothing is under way.
+fn answer(commander: &mut Commander, question: Question) -> Option<oneshot::Sender<()>> {
     match question {
         Question::State(to) => drop(to.send(commander.monitor())),
         Question::Snapshot(group, to) => drop(to.send(commander.snapshot(&group))),
         Question::Decisions(group, to) => drop(to.send(commander.decisions(&group))),
+        Question::Rest(to) => {
+            commander.rest();
+            return Some(to);
+        }
     }
+    None
 }
 
 /// Starts the commander of `term`; it runs until `stop` is cancelled or both of its sources have ended. Its decisions
@@ -85,12 +96,18 @@ pub fn start(
         let mut commander = Commander::new(term, Arc::clone(&metrics), clock.now()).saving(sink);
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        let mut resting: Vec<oneshot::Sender<()>> = Vec::new();
         loop {
+            if commander.is_at_rest() {
+                for to in resting.drain(..) {
+                    let _ = to.send(());
+                }
+            }
             let event = tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
                 Some(question) = asked.recv() => {
-                    answer(&mut commander, question);
+                    resting.extend(answer(&mut commander, question));
                     continue;
                 }
                 Some(fact) = facts.recv() => Event::Fact(fact),

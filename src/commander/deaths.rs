@@ -128,6 +128,8 @@ impl Commander {
             tracing::warn!(%user, worker = %birth, cause, "user lost with his worker");
             pool.surface.remove(user);
             pool.user_sums.remove(user);
+            // Whatever kept him from being moved was of the life that he lost.
+            self.operations.clear_pause(&(key.clone(), user.clone()));
         }
         self.metrics.users_lost(cause, users.len());
         users.len()

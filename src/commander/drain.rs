@@ -53,6 +53,9 @@ impl Commander {
 
     /// Starts moves of draining workers, up to the parallelism of their groups.
     pub(super) fn fill_drains(&mut self) {
+        if self.resting {
+            return;
+        }
         let drained: Vec<Birth> = self.drains.keys().copied().collect();
         for birth in drained {
             let Some(worker) = self.workers.get(&birth).filter(|worker| worker.is_connected()) else {

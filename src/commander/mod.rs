@@ -103,6 +103,8 @@ pub struct Commander {
     /// Workers whose preStop waits though nobody deleted their pods, as far as is known.
     stops_asked: BTreeSet<Birth>,
     outlet: Outlet,
+    /// Another is about to lead: no operation starts any more.
+    resting: bool,
     metrics: Arc<Metrics>,
     /// Where decisions are saved, if anywhere.
     sink: Option<DecisionSink>,
@@ -135,6 +137,7 @@ impl Commander {
             dirty_groups: BTreeSet::new(),
             stops_asked: BTreeSet::new(),
             outlet: Outlet::default(),
+            resting: false,
             metrics,
             sink: None,
         }
@@ -145,6 +148,16 @@ impl Commander {
     pub fn saving(mut self, sink: Option<DecisionSink>) -> Self {
         self.sink = sink;
         self
+    }
+
+    /// From now on no move or join starts: those under way end, so that the next leader finds nobody in one.
+    pub fn rest(&mut self) {
+        self.resting = true;
+    }
+
+    /// No move or join is under way.
+    pub fn is_at_rest(&self) -> bool {
+        self.operations.active.is_empty()
     }
 
     /// Takes one event, decides what follows from it, and tells everyone concerned.

@@ -20,7 +20,7 @@ impl Commander {
     /// Starts a user's next operation, when he has none under way.
     pub(super) fn start_ready(&mut self, pool: &ObjectKey, user: &UserId) {
         let subject = (pool.clone(), user.clone());
-        if self.deposits.is_told(&subject) {
+        if self.resting || self.deposits.is_told(&subject) {
             return;
         }
         while let Some(operation) = self.operations.next(&subject) {
@@ -197,6 +197,7 @@ impl Commander {
         if let Some(pool) = self.pools.get_mut(key).filter(|pool| still_there(pool)) {
             tracing::warn!(%user, worker = %state.source, "user lost in a move");
             pool.surface.remove(user);
+            self.operations.clear_pause(&(key.clone(), user.clone()));
             self.metrics.users_lost("move", 1);
         }
     }

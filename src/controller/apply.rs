@@ -28,9 +28,10 @@ pub(crate) async fn apply(
     if let Some(wanted) = plan.budget {
         first = budget(context, scene, &wanted, memory).await;
     }
+    // No pod is made before the budget counts it: it could be evicted together with another.
+    let counted = first.is_ok() && memory.budget.is_some();
     for spawn in plan.spawn {
-        // Without its budget no pod is made: it could be evicted with all the others.
-        if memory.budget.is_some() {
+        if counted {
             first = first.and(self::spawn(context, scene, spawn, memory).await);
         }
     }

@@ -290,10 +290,6 @@ impl Elector {
             annotations.remove(ADDRESS_ANNOTATION);
         }
         lease.metadata.managed_fields = None;
-        self.publish(LeaderState::Following {
-            address: String::new(),
-            term: Term(term),
-        });
         let params = PostParams::default();
         if let Err(error) = self
             .bounded(self.api.replace(&self.config.name, &params, &lease))
@@ -301,6 +297,11 @@ impl Elector {
         {
             tracing::warn!(%error, "cannot release the lease");
         }
+        // Last: who sees this ends the process.
+        self.publish(LeaderState::Following {
+            address: String::new(),
+            term: Term(term),
+        });
     }
 
     async fn fetch(&self) -> Result<Option<Lease>, CallError> {

@@ -215,6 +215,24 @@ async fn a_stopped_leader_releases_and_the_next_leads_at_once() {
 }
 
 #[tokio::test]
+async fn the_lease_is_free_before_anybody_sees_that_the_leadership_ended() {
+    let api = FakeApi::new();
+    let (first, leadership) = elector(&api, "a");
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(first.run(stop.clone()));
+    let mut state = leadership.watch();
+    let leads = |state: &LeaderState| matches!(state, LeaderState::Leading { .. });
+    state.wait_for(leads).await.unwrap();
+    stop.cancel();
+    state.wait_for(|state| !leads(state)).await.unwrap();
+    running.abort();
+    assert_eq!(
+        api.get(LEASE).unwrap()["spec"]["holderIdentity"],
+        serde_json::Value::Null
+    );
+}
+
+#[tokio::test]
 async fn a_deleted_lease_is_made_again_under_a_higher_term() {
     let api = FakeApi::new();
     let (mut elector, leadership) = elector(&api, "a");

@@ -306,6 +306,21 @@ async fn each_decision_is_told_once_as_an_event() {
 }
 
 #[tokio::test]
+async fn no_worker_is_made_before_the_budget_counts_it() {
+    let mut bench = two_workers().await;
+    bench.api.hook(|call| {
+        (call.is_write() && call.path == BUDGET).then(|| status(500, "InternalError", "etcd is away"))
+    });
+    bench.order(spawn(&[Birth(Term(1).number(3))]), Some(view()));
+    assert!(bench.pass().await.is_err());
+    assert_eq!(bench.pods().len(), 2);
+    bench.api.clear_hooks();
+    bench.pass().await.unwrap();
+    assert_eq!(bench.pods().len(), 3);
+    assert_eq!(bench.api.get(BUDGET).unwrap()["spec"]["minAvailable"], 2);
+}
+
+#[tokio::test]
 async fn who_does_not_lead_writes_nothing() {
     let api = FakeApi::new();
     api.put(&format!("{GROUPS}/blue"), blue());

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use super::nodes::Fate;
 use super::pods;
 use super::roster::{Role, Roster};
 use super::shelf::{Seen, Shelf, key_of};
@@ -271,8 +272,12 @@ impl Observer {
             let pod = world.workers.get(key).filter(|pod| !world.is_foreign(pod));
             pod.and_then(|pod| {
                 let fact = pods::worker_fact(pod)?;
-                let must_go = fact.must_go || world.must_leave(pod);
-                Some(WorkerFact { must_go, ..fact })
+                let fate = world.fate_of(pod);
+                Some(WorkerFact {
+                    must_go: fact.must_go || fate != Fate::Stay,
+                    terminating: fact.terminating || fate == Fate::Stop,
+                    ..fact
+                })
             })
         };
         let fact = fact.filter(|fact| {

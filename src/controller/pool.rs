@@ -253,6 +253,17 @@ async fn publish(
     Ok(())
 }
 
+fn no_gateway(pool: &Pool) -> String {
+    match &pool.spec.gateway.tls {
+        None => "no gateway serves".to_owned(),
+        Some(tls) => format!(
+            "no gateway serves; spec.gateway.tls.secretName: {}: each waits for a Secret of that name with tls.crt and tls.key \
+             that belong together, and says in its log what is wrong",
+            tls.secret_name
+        ),
+    }
+}
+
 fn pool_status(scene: &Scene, pool: &Pool, previous: &PoolStatus, fault: Option<String>) -> PoolStatus {
     let view = |kind: &str, status: bool, reason: &str, message: String| ConditionView {
         kind: kind.to_owned(),
@@ -261,12 +272,7 @@ fn pool_status(scene: &Scene, pool: &Pool, previous: &PoolStatus, fault: Option<
         message,
     };
     let ready = match scene.ready_gateways {
-        0 => view(
-            conditions::READY,
-            false,
-            "NoGateway",
-            "no gateway serves".to_owned(),
-        ),
+        0 => view(conditions::READY, false, "NoGateway", no_gateway(pool)),
         _ => view(
             conditions::READY,
             true,
@@ -281,7 +287,7 @@ fn pool_status(scene: &Scene, pool: &Pool, previous: &PoolStatus, fault: Option<
     PoolStatus {
         observed_generation: generation,
         ready_gateways: scene.ready_gateways,
-        address: format!("{}.{}.svc:80", scene.key.name, scene.key.namespace),
+        address: build::gateway_address(pool),
         conditions: status::conditions(&previous.conditions, &views, generation, &now),
     }
 }

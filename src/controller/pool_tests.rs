@@ -77,6 +77,29 @@ async fn a_pool_in_which_somebody_set_something_is_theirs() {
 }
 
 #[tokio::test]
+async fn a_pool_whose_gateways_wait_for_a_certificate_says_for_which() {
+    let mut bench = served().await;
+    let path = format!("{POOLS}/shop");
+    let mut pool = bench.api.get(&path).unwrap();
+    pool["spec"]["gateway"] = json!({"tls": {"secretName": "shop-tls"}});
+    bench.api.put(&path, pool);
+    bench.sync();
+    bench.pool_pass().await.unwrap();
+    let status = bench.api.get(&path).unwrap()["status"].clone();
+    let ready = &status["conditions"][0];
+    let message = ready["message"].as_str().unwrap();
+    assert_eq!(
+        (&ready["type"], &ready["status"]),
+        (&json!("Ready"), &json!("False"))
+    );
+    assert!(
+        message.contains("spec.gateway.tls.secretName: shop-tls: "),
+        "{message}"
+    );
+    assert_eq!(status["address"], "shop.shop.svc:443");
+}
+
+#[tokio::test]
 async fn keys_are_made_once_and_never_overwritten() {
     let mut bench = served().await;
     let first = keys_told(&mut bench);

@@ -188,8 +188,8 @@ fn node(cordoned: bool) -> serde_json::Value {
     json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "spec": {"unschedulable": cordoned}})
 }
 
-#[tokio::test]
-async fn a_cordon_makes_the_workers_of_its_node_leave_and_an_uncordon_lets_them_stay() {
+/// A worker on node n1.
+async fn on_a_node() -> Running {
     let api = FakeApi::new();
     api.put(&format!("{GROUPS}/blue"), blue());
     api.put(NODE, node(false));
@@ -201,6 +201,25 @@ async fn a_cordon_makes_the_workers_of_its_node_leave_and_an_uncordon_lets_them_
     let path = format!("{PODS}/{}", pod["metadata"]["name"].as_str().unwrap());
     pod["spec"]["nodeName"] = json!("n1");
     running.api.put(&path, pod);
+    running
+}
+
+#[tokio::test]
+async fn a_node_that_shuts_down_tells_its_workers_to_stop_though_nobody_deletes_them() {
+    let mut running = on_a_node().await;
+    let mut going = node(false);
+    going["status"]["conditions"] = json!([{"type": "Ready", "status": "False", "reason": "KubeletNotReady",
+        "message": "node is shutting down", "lastHeartbeatTime": null, "lastTransitionTime": null}]);
+    running.api.put(NODE, going);
+    running
+        .until(|fact| matches!(fact, Fact::Worker(worker) if worker.terminating && worker.must_go))
+        .await;
+    running.stop.cancel();
+}
+
+#[tokio::test]
+async fn a_cordon_makes_the_workers_of_its_node_leave_and_an_uncordon_lets_them_stay() {
+    let mut running = on_a_node().await;
     running.api.put(NODE, node(true));
     running
         .until(|fact| matches!(fact, Fact::Worker(worker) if worker.must_go))

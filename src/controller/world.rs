@@ -10,8 +10,9 @@ use kube::ResourceExt;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use super::nodes::{self, Fate};
+use super::pods;
 use super::shelf::{Seen, Shelf};
-use super::{nodes, pods};
 use crate::api::{Pool, PoolGroup, resolve};
 use crate::vehicle::{GroupSpec, ObjectKey};
 
@@ -112,26 +113,29 @@ impl World {
             && (self.nodes.synced() || self.nodes_forbidden)
     }
 
-    /// The pod's node is being emptied. Nobody says so while nodes may not be read.
-    pub(crate) fn must_leave(&self, pod: &Pod) -> bool {
+    /// What the pod's node says of it; that it stays, while nodes may not be read.
+    pub(crate) fn fate_of(&self, pod: &Pod) -> Fate {
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
-        node.and_then(|name| self.nodes.get(&node_key(name)))
-            .is_some_and(|node| nodes::is_emptied(node))
+        node.map(|name| self.fate_on(&node_key(name))).unwrap_or_default()
+    }
+
+    fn fate_on(&self, node: &ObjectKey) -> Fate {
+        self.nodes
+            .get(node)
+            .map(|node| nodes::fate(node))
+            .unwrap_or_default()
     }
 
     /// Takes an event of a node in and returns the workers for which it matters.
     pub(crate) fn take_node(&mut self, watch: usize, event: Seen<Node>) -> Vec<ObjectKey> {
         self.nodes_forbidden = false;
-        let before = self.emptied();
+        let all = self.nodes.iter();
+        let before: BTreeMap<ObjectKey, Fate> =
+            all.map(|(key, node)| (key.clone(), nodes::fate(node))).collect();
         let touched = self.nodes.take(watch, event);
-        let emptied = |key: &ObjectKey| self.nodes.get(key).is_some_and(|node| nodes::is_emptied(node));
-        let changed = touched.iter().filter(|key| emptied(key) != before.contains(*key));
+        let was = |key: &ObjectKey| before.get(key).copied().unwrap_or_default();
+        let changed = touched.iter().filter(|key| self.fate_on(key) != was(key));
         changed.flat_map(|node| self.workers_on(&node.name)).collect()
-    }
-
-    fn emptied(&self) -> BTreeSet<ObjectKey> {
-        let nodes = self.nodes.iter().filter(|(_, node)| nodes::is_emptied(node));
-        nodes.map(|(key, _)| key.clone()).collect()
     }
 
     /// The workers on a node.

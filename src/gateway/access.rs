@@ -258,7 +258,7 @@ mod tests {
             let request = http::Request::get("/").header("x-request-id", given);
             let mut head = request.body(()).unwrap().into_parts().0;
             let proxies: &[_] = if trusted { &["::1".parse().unwrap()] } else { &[] };
-            let peer = Peer::new("::1".parse().unwrap(), proxies);
+            let peer = Peer::new("::1".parse().unwrap(), proxies, false);
             let entry = log.begin(&mut head, &peer);
             assert_eq!(head.headers[X_REQUEST_ID], entry.id());
             entry.id().to_str().unwrap().to_owned()

@@ -12,6 +12,7 @@ use elastic_pool_engine::ids::UserId;
 use serde_json::{Value, json};
 
 use super::front::Front;
+use super::tls::Tls;
 
 /// Open requests that are named; the oldest.
 const LISTED: usize = 1000;
@@ -40,15 +41,20 @@ pub(crate) fn monitor(admin: Admin) -> Router {
         .with_state(admin)
 }
 
-async fn ready(State(admin): State<Admin>) -> (StatusCode, &'static str) {
+async fn ready(State(admin): State<Admin>) -> (StatusCode, String) {
     if admin.stopping.load(Ordering::Relaxed) {
-        (StatusCode::SERVICE_UNAVAILABLE, "stopping\n")
+        (StatusCode::SERVICE_UNAVAILABLE, "stopping\n".to_owned())
+    } else if let Some(fault) = admin.front.tls.as_ref().and_then(Tls::fault) {
+        (
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!("no certificate: {fault}\n"),
+        )
     } else if admin.front.table.is_received() {
-        (StatusCode::OK, "ok\n")
+        (StatusCode::OK, "ok\n".to_owned())
     } else {
         (
             StatusCode::SERVICE_UNAVAILABLE,
-            "no table from the commander yet\n",
+            "no table from the commander yet\n".to_owned(),
         )
     }
 }

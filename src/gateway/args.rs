@@ -73,6 +73,9 @@ pub struct GatewayArgs {
     /// Networks of proxies whose X-Forwarded-* headers are believed.
     #[arg(long, value_delimiter = ',')]
     pub trusted_proxies: Vec<Network>,
+    /// Folder with tls.crt and tls.key in PEM: clients then speak TLS, and nothing else. Read again when it changes.
+    #[arg(long)]
+    pub tls_dir: Option<PathBuf>,
     /// Client connections at once; more are closed.
     #[arg(long, default_value_t = 10_000)]
     pub max_connections: usize,

@@ -17,18 +17,31 @@ static HTTPS: HeaderValue = HeaderValue::from_static("https");
 pub(crate) struct Peer {
     /// A proxy whose word is taken.
     pub(crate) is_trusted: bool,
+    /// It spoke TLS with this gateway.
+    pub(crate) is_tls: bool,
     /// Its address.
     pub(crate) text: HeaderValue,
 }
 
 impl Peer {
-    pub(crate) fn new(address: IpAddr, trusted: &[Network]) -> Self {
+    pub(crate) fn new(address: IpAddr, trusted: &[Network], is_tls: bool) -> Self {
         let address = address.to_canonical();
         Self {
             is_trusted: is_trusted(trusted, address),
+            is_tls,
             text: HeaderValue::from_str(&address.to_string())
                 .unwrap_or_else(|_| HeaderValue::from_static("")),
         }
+    }
+
+    /// True when the client spoke https: a trusted proxy's word, else what this connection is.
+    pub(crate) fn is_https(&self, headers: &HeaderMap) -> bool {
+        let said = if self.is_trusted {
+            says_https(headers)
+        } else {
+            None
+        };
+        said.unwrap_or(self.is_tls)
     }
 }
 
@@ -75,7 +88,7 @@ impl Forwarded {
         if !peer.is_trusted {
             return Self {
                 chain: peer.text.clone(),
-                proto: &HTTP,
+                proto: if peer.is_tls { &HTTPS } else { &HTTP },
                 host: headers.get(HOST).cloned(),
             };
         }
@@ -90,7 +103,7 @@ impl Forwarded {
         let host = headers.get(HOST_SAID).or_else(|| headers.get(HOST));
         Self {
             chain: chain.unwrap_or_else(|_| peer.text.clone()),
-            proto: if says_https(headers) { &HTTPS } else { &HTTP },
+            proto: if peer.is_https(headers) { &HTTPS } else { &HTTP },
             host: host.cloned(),
         }
     }
@@ -120,7 +133,11 @@ mod tests {
                 .header("x-forwarded-proto", "https")
                 .header("x-forwarded-host", "evil.test");
             let mut headers = request.body(()).unwrap().into_parts().0.headers;
-            let peer = Peer::new("::ffff:10.0.0.1".parse().unwrap(), &[network.parse().unwrap()]);
+            let peer = Peer::new(
+                "::ffff:10.0.0.1".parse().unwrap(),
+                &[network.parse().unwrap()],
+                false,
+            );
             let forwarded = Forwarded::of(&mut headers, &peer);
             let values: Vec<_> = forwarded
                 .lines()
@@ -153,6 +170,7 @@ mod tests {
         fn nothing_that_only_gateways_say_passes_and_the_peer_is_always_told(
             lines in proptest::collection::vec(("(pool[-_][a-z]{0,8}|x[-_]forwarded[-_](for|proto|host)|forwarded|connection|te|keep-alive|x-[a-z]{1,6}|host|cookie)", "[ -~]{0,24}"), 0..24),
             trusted in any::<bool>(),
+            tls in any::<bool>(),
         ) {
             let mut head = http::Request::get("/a?b").body(()).unwrap().into_parts().0;
             for (name, value) in &lines {
@@ -164,7 +182,7 @@ mod tests {
             hygiene::strip_pool(&mut head.headers);
             hygiene::strip_hop_by_hop(&mut head.headers);
             let network = if trusted { "10.0.0.0/8" } else { "192.168.0.0/16" };
-            let peer = Peer::new("10.0.0.1".parse().unwrap(), &[network.parse().unwrap()]);
+            let peer = Peer::new("10.0.0.1".parse().unwrap(), &[network.parse().unwrap()], tls);
             let forwarded = Forwarded::of(&mut head.headers, &peer);
             for name in head.headers.keys().map(HeaderName::as_str) {
                 prop_assert!(!name.starts_with("pool-") && !name.starts_with("pool_"), "{}", name);
@@ -178,7 +196,7 @@ mod tests {
             prop_assert!(chain.ends_with(b"10.0.0.1"));
             if !trusted {
                 prop_assert_eq!(chain, b"10.0.0.1");
-                prop_assert_eq!(of("x-forwarded-proto"), Some(&b"http"[..]));
+                prop_assert_eq!(of("x-forwarded-proto"), Some(if tls { &b"https"[..] } else { b"http" }));
             }
         }
     }

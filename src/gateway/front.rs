@@ -21,6 +21,7 @@ use super::open::Dictionary;
 use super::set_cookie::Style;
 use super::streams::Streams;
 use super::table::Table;
+use super::tls::Tls;
 use crate::clock::Clock;
 
 /// What a client may take of a gateway.
@@ -58,6 +59,7 @@ pub(crate) struct Front {
     pub(crate) style: Style,
     pub(crate) named: Named,
     pub(crate) trusted: Vec<Network>,
+    pub(crate) tls: Option<Tls>,
     pub(crate) limits: Limits,
     pub(crate) access: Option<Arc<AccessLog>>,
     /// Tunnels, which outlive the connection task that they came from.

@@ -70,15 +70,15 @@ pub(crate) fn is_trusted(trusted: &[Network], peer: IpAddr) -> bool {
     trusted.iter().any(|network| network.holds(peer))
 }
 
-/// True when a trusted proxy says that the client spoke https.
-pub(crate) fn says_https(headers: &HeaderMap) -> bool {
+/// Whether the client spoke https, as the last proxy says; `None` when it says nothing.
+pub(crate) fn says_https(headers: &HeaderMap) -> Option<bool> {
     headers
         .get_all(X_FORWARDED_PROTO)
         .iter()
         .next_back()
         // Of several the last is the believed proxy's own word.
         .and_then(|proto| proto.as_bytes().rsplit(|byte| *byte == b',').next())
-        .is_some_and(|proto| proto.trim_ascii().eq_ignore_ascii_case(b"https"))
+        .map(|proto| proto.trim_ascii().eq_ignore_ascii_case(b"https"))
 }
 
 /// True for a path that a worker's contract keeps for its agent, however it is written.

@@ -80,6 +80,7 @@ pub(crate) struct Metrics {
     pub(crate) open_streams: IntGauge,
     pub(crate) connections: IntGauge,
     pub(crate) connections_refused: IntCounter,
+    pub(crate) handshakes_failed: IntCounter,
     pub(crate) requests: IntCounter,
     pub(crate) connections_failed: IntCounter,
     pub(crate) access_lines_dropped: IntCounter,
@@ -147,6 +148,10 @@ impl Metrics {
                 "Connections given up for what was no request, or for half a head that took too long.",
             )?,
             connections_refused: counter("gateway_connections_refused_total", "Connections over the limit.")?,
+            handshakes_failed: counter(
+                "gateway_tls_handshakes_failed_total",
+                "Connections whose TLS handshake failed or took too long.",
+            )?,
             channel_connected: gauge(
                 "gateway_channel_connected",
                 "1 while a commander leads this gateway.",

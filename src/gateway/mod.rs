@@ -29,6 +29,7 @@ mod shards;
 mod spread;
 mod streams;
 mod table;
+mod tls;
 mod upstream;
 mod websocket;
 
@@ -51,6 +52,7 @@ pub use self::front::Limits;
 pub use self::hygiene::Network;
 pub use self::named::IdentityConfig;
 pub use self::set_cookie::{CookieConfig, CookieError, CookieSameSite, CookieSecure};
+pub use self::tls::{TlsConfig, TlsError};
 use crate::channel::link::{LinkConfig, Token};
 use crate::clock::Clock;
 use crate::credentials::{Key, NoRandomness, hex_encode, random_bytes};
@@ -78,6 +80,8 @@ pub struct GatewayConfig {
     pub identity: IdentityConfig,
     /// Networks of proxies whose X-Forwarded-* headers are believed.
     pub trusted_proxies: Vec<Network>,
+    /// TLS from clients; absent: cleartext.
+    pub tls: Option<TlsConfig>,
     /// Client connections at once.
     pub max_connections: usize,
     /// What a client may take.
@@ -111,6 +115,7 @@ impl GatewayConfig {
             cookie: CookieConfig::default(),
             identity: IdentityConfig::Cookie,
             trusted_proxies: Vec::new(),
+            tls: None,
             max_connections: 10_000,
             limits: Limits::default(),
             access_log: None,
@@ -146,6 +151,9 @@ pub enum StartError {
     /// No access log.
     #[error(transparent)]
     AccessLog(#[from] AccessLogError),
+    /// No TLS.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// No keys of bearer tokens.
     #[error(transparent)]
     Jwks(#[from] JwksError),
@@ -220,6 +228,10 @@ fn front(config: GatewayConfig, over: CancellationToken) -> Result<front::Front,
     if let Some(verifier) = named.verifier() {
         tokio::spawn(Arc::clone(verifier).keep_fresh(over.clone()));
     }
+    let tls = config.tls.as_ref().map(tls::Tls::new).transpose()?;
+    if let Some(tls) = &tls {
+        tokio::spawn(tls.clone().keep_fresh(over.clone()));
+    }
     let clocks = Arc::new(clock::Clocks::default());
     let effects = commander::Effects {
         table: Arc::new(table::Table::new(config.pool_key, Arc::clone(&clocks))),
@@ -265,6 +277,7 @@ fn front(config: GatewayConfig, over: CancellationToken) -> Result<front::Front,
         named,
         open: Arc::default(),
         trusted: config.trusted_proxies,
+        tls,
         limits: config.limits,
         access,
         tunnels: TaskTracker::new(),
@@ -350,6 +363,7 @@ pub async fn run(args: GatewayArgs, stop: CancellationToken) -> anyhow::Result<(
         cookie: args.cookie(),
         identity: args.identity(),
         trusted_proxies: args.trusted_proxies.clone(),
+        tls: args.tls_dir.clone().map(TlsConfig::new),
         max_connections: args.max_connections,
         access_log: args.access_log.clone(),
         limits: args.limits(),

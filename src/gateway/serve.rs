@@ -53,7 +53,7 @@ pub(crate) async fn serve(
     let client = (is_h2_websocket || (!is_h2 && request.headers().contains_key(http::header::UPGRADE)))
         .then(|| hyper::upgrade::on(&mut request));
     let (mut head, body) = request.into_parts();
-    let secure = front.style.is_secure(peer.is_trusted, &head.headers);
+    let secure = front.style.is_secure(peer, &head.headers);
     let upgrade = client.filter(|_| is_h2_websocket || hygiene::wants_websocket(&head));
     if hygiene::strip_pool(&mut head.headers) {
         front.metrics.headers_stripped.inc();

@@ -1,7 +1,6 @@
 //! The gateway's listening side: accepts clients, runs HTTP on their connections, and lets them finish at the end; it knows no users.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -57,14 +57,15 @@ pub(crate) async fn accept(
             front.metrics.connections_refused.inc();
             continue;
         }
-        let connection = connection(
-            Arc::clone(&front),
-            Arc::clone(&builder),
-            stream,
-            peer,
-            closed.clone(),
-        );
-        connections.spawn(connection);
+        let (front, builder, closed) = (Arc::clone(&front), Arc::clone(&builder), closed.clone());
+        // A refusal is only a lost optimisation.
+        let _ = stream.set_nodelay(true);
+        let peer = Peer::new(peer.ip(), &front.trusted, front.tls.is_some());
+        if front.tls.is_some() {
+            connections.spawn(secured(front, builder, stream, peer, closed));
+        } else {
+            connections.spawn(connection(front, builder, stream, peer, closed));
+        }
     }
 }
 
@@ -87,16 +88,33 @@ fn builder(head_timeout: Duration) -> auto::Builder<TokioExecutor> {
     builder
 }
 
-async fn connection(
+/// A connection whose client has yet to agree on TLS.
+async fn secured(
     front: Arc<Front>,
     builder: Arc<auto::Builder<TokioExecutor>>,
     stream: TcpStream,
-    peer: SocketAddr,
+    peer: Peer,
     finish: CancellationToken,
 ) {
-    // A refusal is only a lost optimisation.
-    let _ = stream.set_nodelay(true);
-    let peer = Arc::new(Peer::new(peer.ip(), &front.trusted));
+    let Some(tls) = &front.tls else { return };
+    match finish.run_until_cancelled(tls.handshake(stream)).await {
+        Some(Ok(stream)) => connection(Arc::clone(&front), builder, stream, peer, finish).await,
+        Some(Err(error)) => {
+            front.metrics.handshakes_failed.inc();
+            tracing::debug!(error = &error as &dyn std::error::Error, "client connection");
+        }
+        None => {}
+    }
+}
+
+async fn connection(
+    front: Arc<Front>,
+    builder: Arc<auto::Builder<TokioExecutor>>,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    peer: Peer,
+    finish: CancellationToken,
+) {
+    let peer = Arc::new(peer);
     front.metrics.connections.inc();
     let limits = serving::Limits {
         head_bytes: HEAD_BYTES,

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use http::HeaderMap;
 
-use super::hygiene;
+use super::forwarded::Peer;
 use super::jar::Names;
 
 /// When the cookie carries Secure and the name that only Secure cookies may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum CookieSecure {
-    /// When a trusted proxy says that the client spoke https.
+    /// When the client speaks TLS with the gateway, or a trusted proxy says that it spoke https.
     Auto,
     /// Always.
     Always,
@@ -145,12 +145,12 @@ impl Style {
         })
     }
 
-    /// True when the cookie of a request with these headers is Secure; `trusted` when a proxy that is believed sent it.
-    pub(crate) fn is_secure(&self, trusted: bool, headers: &HeaderMap) -> bool {
+    /// True when the cookie of a request of `peer` with these headers is Secure.
+    pub(crate) fn is_secure(&self, peer: &Peer, headers: &HeaderMap) -> bool {
         match self.secure {
             CookieSecure::Always => true,
             CookieSecure::Never => false,
-            CookieSecure::Auto => trusted && hygiene::says_https(headers),
+            CookieSecure::Auto => peer.is_https(headers),
         }
     }
 
@@ -219,18 +219,23 @@ mod tests {
     }
 
     #[rstest]
-    #[case(CookieSecure::Auto, false, None, false)]
-    #[case(CookieSecure::Auto, true, None, false)]
-    #[case(CookieSecure::Auto, false, Some("https"), false)]
-    #[case(CookieSecure::Auto, true, Some("https"), true)]
-    #[case(CookieSecure::Auto, true, Some("HTTPS"), true)]
-    #[case(CookieSecure::Auto, true, Some("http"), false)]
-    #[case(CookieSecure::Auto, true, Some("https, http"), false)]
-    #[case(CookieSecure::Always, false, Some("http"), true)]
-    #[case(CookieSecure::Never, true, Some("https"), false)]
+    #[case(CookieSecure::Auto, false, false, None, false)]
+    #[case(CookieSecure::Auto, true, false, None, false)]
+    #[case(CookieSecure::Auto, false, false, Some("https"), false)]
+    #[case(CookieSecure::Auto, true, false, Some("https"), true)]
+    #[case(CookieSecure::Auto, true, false, Some("HTTPS"), true)]
+    #[case(CookieSecure::Auto, true, false, Some("http"), false)]
+    #[case(CookieSecure::Auto, true, false, Some("https, http"), false)]
+    #[case(CookieSecure::Auto, false, true, None, true)]
+    #[case(CookieSecure::Auto, false, true, Some("http"), true)]
+    #[case(CookieSecure::Auto, true, true, None, true)]
+    #[case(CookieSecure::Auto, true, true, Some("http"), false)]
+    #[case(CookieSecure::Always, false, false, Some("http"), true)]
+    #[case(CookieSecure::Never, true, true, Some("https"), false)]
     fn the_scheme_of_a_stranger_s_header_is_not_believed(
         #[case] secure: CookieSecure,
         #[case] trusted: bool,
+        #[case] tls: bool,
         #[case] proto: Option<&'static str>,
         #[case] expected: bool,
     ) {
@@ -239,7 +244,9 @@ mod tests {
         if let Some(proto) = proto {
             headers.insert("x-forwarded-proto", http::HeaderValue::from_static(proto));
         }
-        assert_eq!(style.is_secure(trusted, &headers), expected);
+        let network = if trusted { "10.0.0.0/8" } else { "192.168.0.0/16" };
+        let peer = Peer::new("10.0.0.1".parse().unwrap(), &[network.parse().unwrap()], tls);
+        assert_eq!(style.is_secure(&peer, &headers), expected);
     }
 
     #[test]

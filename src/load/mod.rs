@@ -25,7 +25,7 @@ use self::browser::Target;
 use self::profile::Profile;
 pub use self::report::{progress, table};
 use self::tally::Tally;
-pub use self::tally::{Counts, Moment, Spread, Summary};
+pub use self::tally::{Counts, Harm, Moment, Spread, Summary};
 use self::user::{Manner, Run, User};
 use crate::clock::Clock;
 

@@ -64,6 +64,11 @@ pub fn table(summary: &Summary) -> String {
     for (why, count) in &summary.failures {
         row("  failure", format!("{count} x {why}"));
     }
+    for (worker, harm) in &summary.harm {
+        let users = harm.users.len();
+        let text = format!("{} failed, {} lost, {users} users", harm.failed, harm.lost);
+        row("  harm at", format!("{worker}: {text}"));
+    }
     row("held", if summary.held { "yes".into() } else { "NO".into() });
     out
 }

@@ -10,6 +10,8 @@ use super::checker::Verdict;
 /// Most times kept; a run of more requests goes on without them.
 const MAX_TIMES: usize = 4_000_000;
 const MAX_EXAMPLES: usize = 10;
+/// Most workers that harm is told of, and most users of each.
+const MAX_HARMED: usize = 1000;
 
 /// Everything that is counted while a run goes on.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -86,6 +88,17 @@ pub struct Moment {
     pub workers: usize,
 }
 
+/// What went wrong for users of one worker.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Harm {
+    /// Requests that failed.
+    pub failed: u64,
+    /// Times a user's state was gone.
+    pub lost: u64,
+    /// Users whom either happened to, by name.
+    pub users: BTreeSet<String>,
+}
+
 /// Median, 99th percentile and maximum of some times, in milliseconds; null without any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spread {
@@ -139,6 +152,8 @@ pub struct Summary {
     pub timeline: Vec<Moment>,
     /// The first few different failures.
     pub failures: BTreeMap<String, u64>,
+    /// What went wrong with requests, by the worker that had served the user last; empty for one who was never served.
+    pub harm: BTreeMap<String, Harm>,
     /// Whether nothing failed and nobody was lost, set back, forked or mixed up.
     pub held: bool,
 }
@@ -152,9 +167,24 @@ pub(super) struct Tally {
     workers: BTreeSet<String>,
     timeline: Vec<Moment>,
     failures: BTreeMap<String, u64>,
+    harm: BTreeMap<String, Harm>,
 }
 
 impl Tally {
+    /// Notes whom a failed request, or a loss, happened to, and at which worker.
+    pub(super) fn harmed(&mut self, worker: Option<&str>, user: &str, failed: u64, lost: u64) {
+        let worker = worker.unwrap_or_default();
+        if self.harm.len() >= MAX_HARMED && !self.harm.contains_key(worker) {
+            return;
+        }
+        let harm = self.harm.entry(worker.to_owned()).or_default();
+        harm.failed += failed;
+        harm.lost += lost;
+        if harm.users.len() < MAX_HARMED {
+            harm.users.insert(user.to_owned());
+        }
+    }
+
     /// Counts a failed request with its reason.
     pub(super) fn fail(&mut self, why: &str) {
         self.counts.failed += 1;
@@ -249,6 +279,7 @@ impl Tally {
             counts: self.counts.clone(),
             timeline: std::mem::take(&mut self.timeline),
             failures: std::mem::take(&mut self.failures),
+            harm: std::mem::take(&mut self.harm),
         }
     }
 }
@@ -274,6 +305,25 @@ mod tests {
         assert_eq!(summary.live_pause_ms.max, Some(100.0));
         assert_eq!(summary.placement_pause_ms.max, Some(0.0));
         assert_eq!(summary.pause_ms.count, 2);
+    }
+
+    #[test]
+    fn harm_is_told_by_worker_with_the_users_whom_it_met() {
+        let mut tally = Tally::default();
+        tally.harmed(Some("a"), "ann", 1, 0);
+        tally.harmed(Some("a"), "ann", 0, 1);
+        tally.harmed(None, "bob", 1, 0);
+        let summary = tally.finish(Duration::ZERO);
+        let harm = |failed, lost, user: &str| Harm {
+            failed,
+            lost,
+            users: [user.to_owned()].into(),
+        };
+        let expected = [("a", harm(1, 1, "ann")), ("", harm(1, 0, "bob"))];
+        assert_eq!(
+            summary.harm,
+            expected.map(|(worker, harm)| (worker.to_owned(), harm)).into()
+        );
     }
 
     #[test]

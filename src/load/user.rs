@@ -224,7 +224,7 @@ impl User {
                     return true;
                 }
                 None => {
-                    self.run.tally.lock().found(Verdict::Lost);
+                    self.found(Verdict::Lost);
                     self.lost().await;
                     return false;
                 }
@@ -253,9 +253,17 @@ impl User {
 
     fn judge(&mut self, counter: u64, worker: &str) {
         let verdict = self.checker.judge(counter, worker);
-        self.run.tally.lock().found(verdict);
+        self.found(verdict);
         self.was_lost |= verdict == Verdict::Lost;
         self.was_wrong |= matches!(verdict, Verdict::Back | Verdict::Forked);
+    }
+
+    fn found(&self, verdict: Verdict) {
+        let mut tally = self.run.tally.lock();
+        tally.found(verdict);
+        if verdict == Verdict::Lost {
+            tally.harmed(self.worker.as_deref(), &self.name, 0, 1);
+        }
     }
 
     async fn lost(&mut self) {
@@ -303,6 +311,10 @@ impl User {
 
     /// Counts an exchange; without an answer of the app, how long to wait before the next request.
     fn count(&mut self, name: &str, exchange: Exchange) -> Result<(Answer, Duration), Duration> {
+        let fail = |tally: &mut Tally, why: &str| {
+            tally.fail(why);
+            tally.harmed(self.worker.as_deref(), &self.name, 1, 0);
+        };
         let mut tally = self.run.tally.lock();
         tally.counts.requests += 1;
         tally.counts.retried += u64::from(exchange.retried);
@@ -310,7 +322,7 @@ impl User {
             Ok(reply) => reply,
             Err(error) => {
                 self.checker.unsure();
-                tally.fail(&format!("{name}: {error}"));
+                fail(&mut tally, &format!("{name}: {error}"));
                 return Err(Duration::ZERO);
             }
         };
@@ -320,7 +332,7 @@ impl User {
                 return Ok((answer, reply.first_byte));
             }
             self.checker.unsure();
-            tally.fail(&format!("{name}: the answer is not the app's"));
+            fail(&mut tally, &format!("{name}: the answer is not the app's"));
             return Err(Duration::ZERO);
         }
         let after = reply
@@ -330,14 +342,14 @@ impl User {
         if let Some(seconds) = after.filter(|_| reply.status == StatusCode::SERVICE_UNAVAILABLE) {
             tally.counts.unavailable += 1;
             if !self.run.manner.tolerate {
-                tally.fail(&format!("{name}: status 503, try again later"));
+                fail(&mut tally, &format!("{name}: status 503, try again later"));
             }
             return Err(Duration::from_secs(
                 seconds.parse().unwrap_or(1).min(MAX_RETRY_AFTER),
             ));
         }
         self.checker.unsure();
-        tally.fail(&format!("{name}: status {}", reply.status.as_u16()));
+        fail(&mut tally, &format!("{name}: status {}", reply.status.as_u16()));
         Err(Duration::ZERO)
     }
 }

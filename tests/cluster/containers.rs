@@ -22,22 +22,48 @@ pub(crate) fn try_id(pod: &Value, container: &str) -> Option<String> {
 /// Ends the container's process at once, as a kernel out of memory would.
 pub(crate) fn kill(pod: &Value, container: &str) {
     let id = id(pod, container);
-    ctr(&["task", "kill", "-s", "SIGKILL", &id]);
+    ctr(node(pod), &["task", "kill", "-s", "SIGKILL", &id]);
 }
 
-fn ctr(args: &[&str]) -> String {
-    let socket = format!("{}/node1/containerd.sock", cluster_dir());
+/// Takes the pod's network interface `up` or `down`, as if its cable was pulled: nobody is told.
+pub(crate) fn wire(pod: &Value, state: &str) {
+    let all = ["containerStatuses", "initContainerStatuses"]
+        .into_iter()
+        .flat_map(|list| pod["status"][list].as_array().into_iter().flatten());
+    let mut running = all.filter(|one| one["state"]["running"].is_object());
+    let Some(container) = running.find_map(|one| one["name"].as_str()) else {
+        return;
+    };
+    let process = process(node(pod), &id(pod, container));
+    run(
+        "nsenter",
+        &["-t", &process, "-n", "ip", "link", "set", "eth0", state],
+        "",
+    );
+}
+
+/// The node that a pod runs on.
+pub(crate) fn node(pod: &Value) -> &str {
+    pod["spec"]["nodeName"].as_str().expect("a pod on a node")
+}
+
+fn ctr(node: &str, args: &[&str]) -> String {
+    let socket = format!("{}/{node}/containerd.sock", cluster_dir());
     run("ctr", &[&["-a", &socket, "-n", "k8s.io"], args].concat(), "")
+}
+
+/// The process of a container, as the machine numbers it.
+fn process(node: &str, id: &str) -> String {
+    let tasks = ctr(node, &["task", "ls"]);
+    let row = tasks.lines().find(|line| line.starts_with(id));
+    let pid = row.and_then(|row| row.split_whitespace().nth(1));
+    pid.expect("a process").to_owned()
 }
 
 /// CPU seconds that the container has used, by its control group.
 pub(crate) fn cpu_seconds(pod: &Value, container: &str) -> f64 {
     let id = id(pod, container);
-    let tasks = ctr(&["task", "ls"]);
-    let row = tasks.lines().find(|line| line.starts_with(&id));
-    let pid = row
-        .and_then(|row| row.split_whitespace().nth(1))
-        .expect("a process");
+    let pid = process(node(pod), &id);
     let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("its control groups");
     for line in groups.lines() {
         let mut parts = line.splitn(3, ':').skip(1);

@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use crate::containers;
-use crate::harness::{SYSTEM, eventually, get, leader, metrics, sample};
-use crate::load::{Load, assert_held};
+use crate::harness::{SYSTEM, eventually, get, leader, term};
+use crate::load::{Load, assert_held, assert_nobody_lost};
 use crate::shop::{Shop, manifest, name};
 
 /// Users of one worker's worth: they fill the reception, so that a second worker stands by and is kept.
@@ -16,7 +16,7 @@ fn busy(test: &str, seconds: u64) -> (Shop, Load) {
     let shop = Shop::open(test, &manifest(), 1);
     let load = Load::start(&shop, &format!("{USERS}x{seconds}s"), STEADY);
     eventually("all users logged in, a second worker ready", 60, || {
-        let users = users_of(&shop);
+        let users = shop.users();
         let ready = shop.group()["status"]["readyWorkers"].as_u64();
         if users == Some(f64::from(USERS)) && ready >= Some(2) {
             Ok(())
@@ -25,22 +25,6 @@ fn busy(test: &str, seconds: u64) -> (Shop, Load) {
         }
     });
     (shop, load)
-}
-
-fn users_of(shop: &Shop) -> Option<f64> {
-    let label = format!("namespace=\"{}\"", shop.ns());
-    sample(&metrics(), "elastic_pool_group_users", &label)
-}
-
-fn names(shop: &Shop) -> Vec<String> {
-    shop.workers().iter().map(name).collect()
-}
-
-/// Nobody lost his state or was doubled, whatever failed.
-fn assert_nobody_lost(summary: &Value) {
-    for count in ["lost", "users_lost", "back", "forked", "foreign"] {
-        assert_eq!(summary[count], 0, "{count} in {summary}");
-    }
 }
 
 /// At most one failed request per user: the one that was open.
@@ -54,20 +38,20 @@ fn assert_only_open_requests_failed(summary: &Value) {
 #[test]
 fn the_leader_s_death_loses_nobody_and_compacts_nothing_on_empty_windows() {
     let (shop, load) = busy("leader", 35);
-    let before = names(&shop);
+    let before = shop.names();
     let old = leader();
-    let term = sample_term();
+    let old_term = term();
     containers::kill(&get(&format!("-n {SYSTEM} pod/{old}")), "operator");
     eventually("the next term", 60, || {
-        let now = sample_term();
-        if now > term {
+        let now = term();
+        if now > old_term {
             Ok(())
         } else {
             Err(format!("term {now}"))
         }
     });
     eventually("the new leader knows all users", 30, || {
-        let users = users_of(&shop);
+        let users = shop.users();
         if users == Some(f64::from(USERS)) {
             Ok(())
         } else {
@@ -76,7 +60,7 @@ fn the_leader_s_death_loses_nobody_and_compacts_nothing_on_empty_windows() {
     });
     let summary = load.finish();
     assert_held(&summary);
-    let after = names(&shop);
+    let after = shop.names();
     assert!(
         before.iter().all(|worker| after.contains(worker)),
         "{before:?} became {after:?}: {:#?}",
@@ -84,24 +68,17 @@ fn the_leader_s_death_loses_nobody_and_compacts_nothing_on_empty_windows() {
     );
 }
 
-/// The lease's count of transitions.
-fn sample_term() -> u64 {
-    let lease = get(&format!("-n {SYSTEM} lease"));
-    let transitions = lease["items"][0]["spec"]["leaseTransitions"].as_u64();
-    transitions.unwrap_or(0)
-}
-
 #[test]
 fn a_gateway_s_death_fails_its_open_requests_and_moves_nobody() {
     let (shop, load) = busy("gateway", 25);
-    let before = names(&shop);
+    let before = shop.names();
     let gateway = shop.gateways().remove(0);
     containers::kill(&shop.get(&format!("pod/{gateway}")), "gateway");
     let summary = load.finish();
     assert_nobody_lost(&summary);
     assert_only_open_requests_failed(&summary);
     assert_eq!(summary["live_moves"], 0, "{summary}");
-    assert_eq!(before, names(&shop));
+    assert_eq!(before, shop.names());
 }
 
 #[test]
@@ -123,7 +100,7 @@ fn an_agent_s_death_fails_its_open_requests_and_its_users_stay() {
     let summary = load.finish();
     assert_nobody_lost(&summary);
     assert_only_open_requests_failed(&summary);
-    let after = names(&shop);
+    let after = shop.names();
     assert!(
         before.iter().map(name).all(|worker| after.contains(&worker)),
         "{after:?}: {:#?}",

@@ -1,4 +1,4 @@
-//! Pods that must go: workers deleted under load.
+//! Pods that must go, and one that need not: workers deleted under load, a worker whose liveness probe fails.
 
 use crate::harness::{eventually, metrics, sample};
 use crate::load::{Load, assert_held};
@@ -60,4 +60,42 @@ fn delete(shop: &Shop, pod: &str, load: &mut Load) {
             Err(group["status"].to_string())
         }
     });
+}
+
+#[test]
+#[ignore = "long"]
+fn a_failed_liveness_probe_restarts_the_app_at_once_and_drains_nobody() {
+    let mut sick = manifest();
+    // Nobody listens on port 1. The preStop that this runs returns long before the grace of 135 s is over.
+    sick["spec"]["template"]["spec"]["containers"][0]["livenessProbe"] = serde_json::json!({"tcpSocket": {"port": 1}, "initialDelaySeconds": 20, "periodSeconds": 5, "failureThreshold": 1});
+    let shop = Shop::open("liveness", &sick, 1);
+    let load = Load::start(&shop, "5x600s", "--cpu-ms 2 --second-browser-share 0");
+    let pod = shop.names().remove(0);
+    let statuses = |pod: &serde_json::Value| pod["status"]["containerStatuses"][0].clone();
+    let event = eventually("the kubelet ends the app", 60, || {
+        let events = shop.get("events");
+        let events = events["items"].as_array().expect("events").iter();
+        let mut killing = events.filter(|event| event["reason"] == "Killing");
+        killing
+            .next()
+            .cloned()
+            .ok_or_else(|| "no event Killing".to_owned())
+    });
+    println!("{}", event["message"]);
+    let clock = elastic_pool::clock::Clock::start();
+    eventually("the app was started again", 30, || {
+        let status = statuses(&shop.get(&format!("pod/{pod}")));
+        if status["restartCount"].as_u64() >= Some(1) && status["state"]["running"].is_object() {
+            Ok(())
+        } else {
+            Err(status.to_string())
+        }
+    });
+    println!(
+        "the app runs again {:.1} s after it was to end",
+        clock.now().as_secs_f64()
+    );
+    drop(load);
+    assert_eq!(shop.names(), [pod], "the worker was replaced");
+    assert_eq!(shop.told("DrainStarted"), 0, "{:#?}", shop.events());
 }

@@ -191,6 +191,13 @@ pub(crate) fn leader() -> String {
     })
 }
 
+/// The lease's count of transitions: the term.
+pub(crate) fn term() -> u64 {
+    let lease = get(&format!("-n {SYSTEM} lease"));
+    let transitions = lease["items"][0]["spec"]["leaseTransitions"].as_u64();
+    transitions.unwrap_or(0)
+}
+
 fn try_metrics(pod: &str) -> Result<String, String> {
     let path = format!("/api/v1/namespaces/{SYSTEM}/pods/http:{pod}:9090/proxy/metrics");
     attempt("kubectl", &["get", "--raw", &path], "")

@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 
 use serde_json::Value;
 
-use crate::harness::inside;
+use crate::harness::{inside, run};
 use crate::shop::Shop;
 
 /// A run of `pool-load` in progress; it ends with the test at the latest.
@@ -18,16 +18,20 @@ pub(crate) struct Load {
 impl Load {
     /// Starts the users of `profile` on the shop's gateway, with more arguments between spaces.
     pub(crate) fn start(shop: &Shop, profile: &str, more: &str) -> Self {
+        Self::start_at(&shop.url(), profile, more)
+    }
+
+    /// As [`Self::start`], on the gateway at this URL.
+    pub(crate) fn start_at(url: &str, profile: &str, more: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let program =
             std::env::var("ELASTIC_POOL_BIN").expect("ELASTIC_POOL_BIN: run by tests/cluster/with.sh");
         let program = format!("{program}/pool-load");
-        let url = shop.url();
         let summary = summary(&folder);
         let mut args = vec![
             program.as_str(),
             "--url",
-            &url,
+            url,
             "--users-profile",
             profile,
             "--json",
@@ -45,6 +49,13 @@ impl Load {
     /// Whether it still runs.
     pub(crate) fn goes_on(&mut self) -> bool {
         self.child.try_wait().expect("a child").is_none()
+    }
+
+    /// Sends everybody home now; the summary.
+    pub(crate) fn end(mut self) -> Value {
+        assert!(self.goes_on(), "the load ended by itself");
+        run("kill", &["-INT", &self.child.id().to_string()], "");
+        self.finish()
     }
 
     /// Waits for its end; the summary.
@@ -70,6 +81,13 @@ impl Drop for Load {
         println!("{}", said.unwrap_or_default());
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// Nobody lost his state or was doubled, whatever failed.
+pub(crate) fn assert_nobody_lost(summary: &Value) {
+    for count in ["lost", "users_lost", "back", "forked", "foreign"] {
+        assert_eq!(summary[count], 0, "{count} in {summary}");
     }
 }
 

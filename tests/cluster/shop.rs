@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Namespace, eventually, get, kubectl, operator, run};
+use crate::harness::{Namespace, eventually, get, kubectl, metrics, operator, run, sample};
 
 /// A group of the reference app in a namespace of its own, with a report each second.
 pub(crate) struct Shop {
@@ -29,6 +29,20 @@ pub(crate) fn manifest() -> Value {
             }}
         }
     })
+}
+
+/// As [`manifest`], with workers on every node that takes some, and users on every worker: the reception keeps few.
+pub(crate) fn spread(workers: u32) -> Value {
+    let mut group = manifest();
+    group["spec"]["workers"] = json!({"min": workers, "max": workers + 2});
+    group["spec"]["thresholds"]["receptionPercent"] = 5.into();
+    group["spec"]["template"]["spec"]["topologySpreadConstraints"] = json!([{
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": {"elasticpool.dev/group": "shop-blue"}}
+    }]);
+    group
 }
 
 /// The container of the reference app.
@@ -114,6 +128,39 @@ impl Shop {
             birth.and_then(|birth| birth.parse::<u64>().ok())
         });
         pods
+    }
+
+    /// Names of its workers that are not going.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.workers().iter().map(name).collect()
+    }
+
+    /// Users who live in the group, by the leader's metrics.
+    pub(crate) fn users(&self) -> Option<f64> {
+        let label = format!("namespace=\"{}\"", self.ns());
+        sample(&metrics(), "elastic_pool_group_users", &label)
+    }
+
+    /// Waits until so many users live there.
+    pub(crate) fn wait_users(&self, users: u32) {
+        eventually(&format!("{users} users"), 120, || {
+            let now = self.users();
+            if now == Some(f64::from(users)) {
+                Ok(())
+            } else {
+                Err(format!("{now:?}"))
+            }
+        });
+    }
+
+    /// How often an event of that reason was told about the group.
+    pub(crate) fn told(&self, reason: &str) -> u64 {
+        let events = self.get("events.events.k8s.io");
+        let events = events["items"].as_array().expect("events").iter();
+        let told =
+            events.filter(|event| event["regarding"]["kind"] == "PoolGroup" && event["reason"] == reason);
+        told.map(|event| event["series"]["count"].as_u64().unwrap_or(1))
+            .sum()
     }
 
     /// Names of the gateway's pods that are not going.

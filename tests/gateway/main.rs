@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails here says where")]
 
 mod access;
+#[path = "../support/authority.rs"]
+mod authority;
 #[path = "../support/backend.rs"]
 mod backend;
 #[path = "../support/client.rs"]
@@ -24,4 +26,5 @@ mod path;
 mod raw;
 #[path = "../support/stage.rs"]
 mod stage;
+mod tls;
 mod visitors;

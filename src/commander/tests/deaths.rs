@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use elastic_pool_engine::ids::UserId;
+
 use super::manifest::{group, pool, spec};
 use super::world::World;
 use crate::channel::proto::agent_command;
@@ -110,4 +112,18 @@ fn a_user_whose_package_the_target_holds_survives_the_restart_of_his_app() {
     world.agents.get_mut(&second).unwrap().ignores = |_| false;
     world.pass(Duration::from_secs(5));
     assert_eq!(world.owner("alice").unwrap().0, second);
+}
+
+#[test]
+fn who_lost_his_session_begins_anew_without_the_pause_of_a_failed_move() {
+    let mut world = World::serving();
+    let reception = world.births()[0];
+    world.saturate();
+    world.make_wanted();
+    world.agents.get_mut(&reception).unwrap().nack_snapshots = true;
+    world.login("alice", 1, reception);
+    let alice = (pool(), UserId::new("alice").unwrap());
+    assert!(world.commander.operations.is_paused(&alice, world.now), "V6");
+    world.restart_app(reception);
+    assert!(!world.commander.operations.is_paused(&alice, world.now));
 }

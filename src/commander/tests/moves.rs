@@ -1,5 +1,7 @@
 //! Moves of live users (V).
 
+use std::time::Duration;
+
 use super::world::World;
 use crate::channel::proto::gateway_command;
 
@@ -42,4 +44,17 @@ fn a_gateway_that_connects_in_a_move_holds_too() {
         .iter()
         .any(|command| matches!(command, gateway_command::Command::Hold(_)));
     assert!(held);
+}
+
+#[test]
+fn a_leader_that_is_about_to_hand_over_starts_no_move() {
+    let mut world = World::serving();
+    let reception = world.births()[0];
+    world.saturate();
+    world.make_wanted();
+    world.commander.rest();
+    world.login("alice", 1, reception);
+    world.pass(Duration::from_secs(10));
+    assert_eq!(world.owner("alice").unwrap().0, reception);
+    assert!(world.commander.is_at_rest());
 }

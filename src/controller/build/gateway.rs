@@ -10,8 +10,8 @@ use super::shared::{
     add_pull_secrets, app_labels, container_security, env_field, group_co_owner, identity_volume, pool_owner,
 };
 use crate::api::labels::{
-    self, ADMIN_PORT, COMPONENT, GATEWAY, GATEWAY_PORT, GATEWAY_UID, IDENTITY_DIR, IDENTITY_VOLUME, IMPLICIT,
-    KEYS_DIR, NAME, POOL,
+    self, ADMIN_PORT, COMPONENT, GATEWAY, GATEWAY_PORT, GATEWAY_TLS_PORT, GATEWAY_UID, IDENTITY_DIR,
+    IDENTITY_VOLUME, IMPLICIT, KEYS_DIR, NAME, POOL,
 };
 use crate::api::pool::{IdentityFrom, Jwks, Secure};
 use crate::api::{API_VERSION, Pool, PoolGroup};
@@ -20,6 +20,8 @@ use crate::credentials::Key;
 /// Time that a gateway has to let its connections end.
 const GRACE_SECONDS: u32 = 60;
 const KEYS_VOLUME: &str = "keys";
+const TLS_VOLUME: &str = "tls";
+const TLS_DIR: &str = "/etc/elastic-pool/tls";
 const JWKS_VOLUME: &str = "jwks";
 const JWKS_DIR: &str = "/etc/elastic-pool/jwks";
 /// Read by the file's group alone.
@@ -70,11 +72,25 @@ pub fn gateway_service_account(pool: &Pool) -> Value {
     })
 }
 
-/// Where clients connect: port 80, under the pool's name.
+/// Port of the Service, its name, and the gateways' port behind it.
+fn traffic(pool: &Pool) -> (u16, &'static str, u16) {
+    match pool.spec.gateway.tls {
+        Some(_) => (443, "https", GATEWAY_TLS_PORT),
+        None => (80, "http", GATEWAY_PORT),
+    }
+}
+
+/// Where clients of this pool connect, as host:port.
+pub fn gateway_address(pool: &Pool) -> String {
+    format!("{}.{}.svc:{}", pool.name_any(), namespace(pool), traffic(pool).0)
+}
+
+/// Where clients connect: port 80, or 443 with TLS, under the pool's name.
 pub fn gateway_service(pool: &Pool) -> Value {
     let name = pool.name_any();
     let service = &pool.spec.gateway.service;
     let mut metadata = metadata(pool, &name);
+    let (port, port_name, _) = traffic(pool);
     if !service.annotations.is_empty() {
         metadata["annotations"] = json!(service.annotations);
     }
@@ -85,7 +101,7 @@ pub fn gateway_service(pool: &Pool) -> Value {
         "spec": {
             "type": service.kind.as_str(),
             "selector": selector(&name),
-            "ports": [{"name": "http", "port": 80, "protocol": "TCP", "targetPort": "http"}],
+            "ports": [{"name": port_name, "port": port, "protocol": "TCP", "targetPort": port_name}],
         },
     })
 }
@@ -105,18 +121,32 @@ pub fn gateway_budget(pool: &Pool) -> Value {
     })
 }
 
+/// Over the nodes. The only such constraint: the scheduler ignores all of them on a node that lacks one's label, and
+/// on many clusters no node names a zone.
+fn spread(pool: &str) -> Value {
+    json!({
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": selector(pool)},
+    })
+}
+
+/// In different zones, where there are some.
+fn apart(pool: &str) -> Value {
+    json!({
+        "weight": 100,
+        "podAffinityTerm": {
+            "topologyKey": "topology.kubernetes.io/zone",
+            "labelSelector": {"matchLabels": selector(pool)},
+        },
+    })
+}
+
 /// The gateways.
 pub fn gateway_deployment(pool: &Pool, env: &OperatorEnv) -> Value {
     let name = pool.name_any();
     let own = labels::gateway_name(&name);
-    let spread = |key: &str| {
-        json!({
-            "maxSkew": 1,
-            "topologyKey": key,
-            "whenUnsatisfiable": "ScheduleAnyway",
-            "labelSelector": {"matchLabels": selector(&name)},
-        })
-    };
     let mut pull_secrets = Vec::new();
     add_pull_secrets(&mut pull_secrets, &env.pull_secrets);
     add_pull_secrets(&mut pull_secrets, &pool.spec.gateway.image_pull_secrets);
@@ -132,7 +162,8 @@ pub fn gateway_deployment(pool: &Pool, env: &OperatorEnv) -> Value {
             "fsGroup": GATEWAY_UID,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "topologySpreadConstraints": [spread("topology.kubernetes.io/zone"), spread("kubernetes.io/hostname")],
+        "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [apart(&name)]}},
+        "topologySpreadConstraints": [spread(&name)],
         "containers": [container(pool, env)],
         "volumes": [
             {"name": KEYS_VOLUME, "secret": {"secretName": own, "defaultMode": KEYS_MODE}},
@@ -144,6 +175,9 @@ pub fn gateway_deployment(pool: &Pool, env: &OperatorEnv) -> Value {
     }
     if let (Some(jwks), Some(volumes)) = (jwks(pool), pod["volumes"].as_array_mut()) {
         volumes.push(jwks_volume(jwks));
+    }
+    if let (Some(tls), Some(volumes)) = (&pool.spec.gateway.tls, pod["volumes"].as_array_mut()) {
+        volumes.push(tls_volume(&tls.secret_name));
     }
     json!({
         "apiVersion": "apps/v1",
@@ -180,6 +214,10 @@ fn container(pool: &Pool, env: &OperatorEnv) -> Value {
     if jwks(pool).is_some() {
         mounts.push(json!({"name": JWKS_VOLUME, "mountPath": JWKS_DIR, "readOnly": true}));
     }
+    if pool.spec.gateway.tls.is_some() {
+        mounts.push(json!({"name": TLS_VOLUME, "mountPath": TLS_DIR, "readOnly": true}));
+    }
+    let (_, port_name, port) = traffic(pool);
     json!({
         "name": GATEWAY,
         "image": env.image,
@@ -187,7 +225,7 @@ fn container(pool: &Pool, env: &OperatorEnv) -> Value {
         "args": args(pool, env),
         "env": [env_field("POD_UID", "metadata.uid"), env_field("POD_NAME", "metadata.name")],
         "ports": [
-            {"name": "http", "containerPort": GATEWAY_PORT, "protocol": "TCP"},
+            {"name": port_name, "containerPort": port, "protocol": "TCP"},
             {"name": "admin", "containerPort": ADMIN_PORT, "protocol": "TCP"},
         ],
         "livenessProbe": probe("/livez", 10),
@@ -208,7 +246,7 @@ fn args(pool: &Pool, env: &OperatorEnv) -> Vec<String> {
     flag("channel", env.channel.clone());
     flag("token-file", format!("{IDENTITY_DIR}/token"));
     flag("secret-dir", KEYS_DIR.to_owned());
-    flag("listen", format!("0.0.0.0:{GATEWAY_PORT}"));
+    flag("listen", format!("0.0.0.0:{}", traffic(pool).2));
     flag("admin-listen", format!("0.0.0.0:{ADMIN_PORT}"));
     flag("cookie-name", pool.spec.cookie.name.clone());
     let secure = match pool.spec.cookie.secure {
@@ -233,6 +271,9 @@ fn args(pool: &Pool, env: &OperatorEnv) -> Vec<String> {
     }
     if pool.spec.gateway.access_log {
         flag("access-log", "-".to_owned());
+    }
+    if pool.spec.gateway.tls.is_some() {
+        flag("tls-dir", TLS_DIR.to_owned());
     }
     identity_args(pool, &mut flag);
     if !pool.spec.gateway.trusted_proxies.is_empty() {
@@ -274,6 +315,13 @@ fn jwks(pool: &Pool) -> Option<&Jwks> {
         .jwks
         .as_ref()
         .filter(|_| identity.from == IdentityFrom::JWT)
+}
+
+/// Optional: a gateway without its certificate starts, is not ready, and says why.
+fn tls_volume(secret: &str) -> Value {
+    let items = json!([{"key": "tls.crt", "path": "tls.crt"}, {"key": "tls.key", "path": "tls.key"}]);
+    let source = json!({"secretName": secret, "items": items, "optional": true, "defaultMode": KEYS_MODE});
+    json!({"name": TLS_VOLUME, "secret": source})
 }
 
 fn jwks_volume(jwks: &Jwks) -> Value {

@@ -11,8 +11,8 @@ use crate::api::pool::SecretName;
 use crate::api::template::Resources;
 
 pub use gateway::{
-    PoolSecrets, gateway_budget, gateway_deployment, gateway_objects, gateway_secret, gateway_service,
-    gateway_service_account, implicit_pool, tickets_secret,
+    PoolSecrets, gateway_address, gateway_budget, gateway_deployment, gateway_objects, gateway_secret,
+    gateway_service, gateway_service_account, implicit_pool, tickets_secret,
 };
 pub use worker::{group_budget, worker_pod};
 

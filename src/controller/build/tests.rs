@@ -267,6 +267,34 @@ fn a_pool_shapes_its_gateway() {
 }
 
 #[test]
+fn a_pool_with_a_certificate_offers_https_alone_and_starts_without_it() {
+    let pool = pool(|spec| *spec = json!({"gateway": {"tls": {"secretName": "shop-tls"}}}));
+    let objects = gateway_objects(&pool, &env());
+    let https = json!([{"name": "https", "port": 443, "protocol": "TCP", "targetPort": "https"}]);
+    assert_eq!(objects[1]["spec"]["ports"], https);
+    assert_is::<Deployment>(&objects[3]);
+    let pod = &objects[3]["spec"]["template"]["spec"];
+    let volume = pod["volumes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|volume| volume["name"] == "tls");
+    let secret = &volume.unwrap()["secret"];
+    assert_eq!(
+        (&secret["secretName"], &secret["optional"]),
+        (&json!("shop-tls"), &json!(true))
+    );
+    let container = &pod["containers"][0];
+    assert_eq!(container["ports"][0]["containerPort"], 8443);
+    // Probes stay in cleartext on their own port.
+    assert_eq!(container["readinessProbe"]["httpGet"]["port"], "admin");
+    let args = container["args"].to_string();
+    assert!(args.contains(r#""--listen","0.0.0.0:8443""#), "{args}");
+    assert!(args.contains(r#""--tls-dir","/etc/elastic-pool/tls""#), "{args}");
+    assert_eq!(gateway_address(&pool), "shop.shop.svc:443");
+}
+
+#[test]
 fn a_pool_whose_tokens_tell_clients_apart_mounts_their_keys() {
     for (source, volume) in [
         (

@@ -24,6 +24,7 @@ pub(super) struct Gateways {
     folder: PathBuf,
     channel: String,
     tokens: Arc<LocalTokens>,
+    tls_dir: Option<PathBuf>,
     secrets: BTreeMap<ObjectKey, PathBuf>,
     parts: Vec<Part>,
     clock: Clock,
@@ -40,11 +41,17 @@ struct Part {
 }
 
 impl Gateways {
-    pub(super) fn new(folder: PathBuf, channel: String, tokens: Arc<LocalTokens>) -> Self {
+    pub(super) fn new(
+        folder: PathBuf,
+        channel: String,
+        tokens: Arc<LocalTokens>,
+        tls_dir: Option<PathBuf>,
+    ) -> Self {
         Self {
             folder,
             channel,
             tokens,
+            tls_dir,
             secrets: BTreeMap::new(),
             parts: Vec::new(),
             clock: Clock::start(),
@@ -108,7 +115,7 @@ impl Gateways {
         let token_file = self.folder.join(format!("{name}.token"));
         tokio::fs::write(&token_file, token).await?;
         let secrets = self.secrets.get(pool).cloned().unwrap_or_default();
-        let arguments = [
+        let mut arguments = vec![
             "gateway".to_owned(),
             format!("--pool={pool}"),
             format!("--channel={}", self.channel),
@@ -119,6 +126,8 @@ impl Gateways {
             "--monitor-listen=127.0.0.1:0".to_owned(),
             "--drain-delay=0s".to_owned(),
         ];
+        let tls_dir = self.tls_dir.iter();
+        arguments.extend(tls_dir.map(|folder| format!("--tls-dir={}", folder.display())));
         let environment = [
             ("POD_UID".to_owned(), uid),
             ("POD_NAME".to_owned(), name.to_owned()),
@@ -152,9 +161,10 @@ impl Gateways {
 
     /// Where people find them.
     pub(super) fn lines(&self) -> Vec<String> {
+        let scheme = if self.tls_dir.is_some() { "https" } else { "http" };
         self.parts
             .iter()
-            .map(|part| format!("pool {:<12} http://{}/", part.pool.name, part.listen))
+            .map(|part| format!("pool {:<12} {scheme}://{}/", part.pool.name, part.listen))
             .collect()
     }
 

@@ -51,6 +51,9 @@ pub struct LocalArgs {
     /// Gateways per pool; each takes a port of its own.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=8))]
     pub gateways: u16,
+    /// Folder with tls.crt and tls.key in PEM: clients then speak TLS with the gateways.
+    #[arg(long)]
+    pub tls_dir: Option<PathBuf>,
     /// Where the monitor's state and the metrics are served.
     #[arg(long, default_value = "127.0.0.1:7070")]
     pub monitor: SocketAddr,
@@ -158,7 +161,12 @@ async fn serve(
     ));
 
     let apps = announce_groups(manifests, &facts).await?;
-    let mut gateways = Gateways::new(folder.to_owned(), channel_address.clone(), Arc::clone(&tokens));
+    let mut gateways = Gateways::new(
+        folder.to_owned(),
+        channel_address.clone(),
+        Arc::clone(&tokens),
+        args.tls_dir.clone(),
+    );
     let pools: BTreeSet<ObjectKey> = apps.values().map(|app| app.pool.clone()).collect();
     for pool in &pools {
         facts
