@@ -137,7 +137,7 @@ async fn connection(
 async fn unusual(
     front: &Arc<Front>,
     builder: &auto::Builder<TokioExecutor>,
-    stream: Prefixed<TcpStream>,
+    stream: Prefixed<impl AsyncRead + AsyncWrite + Unpin + Send + 'static>,
     peer: &Arc<Peer>,
     finish: CancellationToken,
 ) {
