@@ -34,6 +34,7 @@ pub(crate) enum Framing {
 
 /// What is still to be sent of one message.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(crate) struct Outgoing<B> {
     /// Encoded bytes, of which `sent` are out.
     waiting: Vec<u8>,

@@ -12,6 +12,7 @@ use crate::heads::{LINES_MAX, Places};
 const BODY_MAX: usize = 64 * 1024;
 
 /// What stands at the beginning of what was received.
+#[allow(clippy::large_enum_variant, reason = "it is taken apart at once")]
 pub(super) enum Read {
     /// A request; it was taken out.
     Request(Request<Inbound>),

@@ -62,6 +62,8 @@ enum Beside {
     Finish,
 }
 
+type PollBeside = Box<dyn FnMut(&mut Context<'_>) -> Poll<Beside> + Send>;
+
 /// One connection.
 struct Line<S> {
     stream: S,
@@ -70,7 +72,7 @@ struct Line<S> {
     outgoing: Vec<u8>,
     places: Places,
     limits: Limits,
-    beside: Aside<Box<dyn FnMut(&mut Context<'_>) -> Poll<Beside> + Send>>,
+    beside: Aside<PollBeside>,
     /// Beats since the last request.
     quiet: u32,
     finishes: bool,
@@ -120,6 +122,8 @@ where
     }
 }
 
+/// What comes of waiting for a request.
+#[allow(clippy::large_enum_variant, reason = "it is taken apart at once")]
 enum Next {
     Request(Request<Inbound>),
     Over,

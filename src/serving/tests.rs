@@ -11,7 +11,7 @@ use super::*;
 
 const LIMITS: Limits = Limits {
     head_bytes: 1024,
-    head_timeout: Duration::from_secs(60),
+    head_timeout: Duration::from_mins(1),
     dates: false,
 };
 
