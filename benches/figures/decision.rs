@@ -196,6 +196,9 @@ impl World {
     }
 }
 
+/// What every worker is made of.
+const TEMPLATE: &str = "t1";
+
 /// A pod that is ready.
 pub(crate) fn fact(group: &ObjectKey, birth: Birth) -> WorkerFact {
     let uid = format!("uid-{birth}");
@@ -212,7 +215,8 @@ pub(crate) fn fact(group: &ObjectKey, birth: Birth) -> WorkerFact {
         app_container_id: String::new(),
         app_restarts: 0,
         failure: None,
-        template_hash: String::new(),
+        template_hash: TEMPLATE.to_owned(),
+        agent_hash: String::new(),
         must_go: false,
     }
 }
@@ -220,7 +224,11 @@ pub(crate) fn fact(group: &ObjectKey, birth: Birth) -> WorkerFact {
 pub(crate) fn spec() -> anyhow::Result<GroupSpec> {
     let manifests = elastic_pool::api::manifest::read(MANIFEST)?;
     let group = manifests.groups.first().context("no group")?;
-    Ok(elastic_pool::api::resolve::group_spec(group, true)?)
+    let spec = elastic_pool::api::resolve::group_spec(group, true)?;
+    Ok(GroupSpec {
+        template_hash: TEMPLATE.to_owned(),
+        ..spec
+    })
 }
 
 fn message(message: agent_message::Message) -> AgentMessage {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{capacity, compaction, placement, plan};
+use crate::{capacity, compaction, placement, plan, update};
 
 /// Why a decision was taken: a stable code for metrics and events, and one sentence with rules and figures.
 ///
@@ -23,6 +23,8 @@ pub enum Why {
     Grown(capacity::Why),
     /// Compaction.
     Compacted(compaction::Why),
+    /// The replacement of workers of an older template.
+    Updated(update::Why),
     /// The end of a drain or of a spawn.
     Ended(plan::Why),
     /// A sentence as it stands.
@@ -61,6 +63,7 @@ impl fmt::Display for Why {
             Self::Placed(why) => why.fmt(f),
             Self::Grown(why) => why.fmt(f),
             Self::Compacted(why) => why.fmt(f),
+            Self::Updated(why) => why.fmt(f),
             Self::Ended(why) => why.fmt(f),
             Self::Told(text) => f.write_str(text),
         }
@@ -77,7 +80,7 @@ macro_rules! from {
     };
 }
 
-from!(placement::Why => Placed, capacity::Why => Grown, compaction::Why => Compacted, plan::Why => Ended, String => Told);
+from!(placement::Why => Placed, capacity::Why => Grown, compaction::Why => Compacted, update::Why => Updated, plan::Why => Ended, String => Told);
 
 impl From<&str> for Why {
     fn from(text: &str) -> Self {

@@ -368,11 +368,40 @@ pub fn growth(group: &Group, policy: &Policy, spawns: &SpawnHistory, now: Durati
     }
 }
 
-/// `max` and the surge that replacements may add to it (G2).
-fn ceiling(group: &Group, policy: &Policy) -> Option<usize> {
-    let replaced = group.must_go_count() + group.outdated_count();
-    let surge = policy.max_surge.min(replaced);
-    policy.max.map(|max| max.saturating_add(surge))
+/// As many of `wanted` as `max` with its surge allows (G2), or what stands in their way.
+pub(crate) fn allowed(
+    group: &Group,
+    policy: &Policy,
+    spawns: &SpawnHistory,
+    wanted: usize,
+    now: Duration,
+) -> Result<usize, Hindrance> {
+    let late = group.overdue(policy.spawn_timeout, now).count();
+    // Spawns that took too long are given up in the same plan.
+    let living = group.living() - late;
+    if let Some(max) = policy.max {
+        // Those leave; of an older template, as many are replaced as there would be workers of the new one.
+        let leaving = group.must_go_count() + group.updating().len();
+        let staying = compaction::staying(group, policy, now).saturating_add(1);
+        let surge = policy
+            .max_surge
+            .min(leaving + compaction::replaced(group, policy, staying));
+        let allowed = max.saturating_add(surge).saturating_sub(living).min(wanted);
+        if allowed == 0 {
+            return Err(Hindrance::Max { living, max });
+        }
+        return paused(spawns, now).map_or(Ok(allowed), Err);
+    }
+    paused(spawns, now).map_or(Ok(wanted), Err)
+}
+
+/// The pause of G4.
+fn paused(spawns: &SpawnHistory, now: Duration) -> Option<Hindrance> {
+    spawns.blocked_until(now)?;
+    Some(Hindrance::BackingOff {
+        failures: spawns.failures,
+        fault: spawns.fault.unwrap_or(SpawnFault::TimedOut),
+    })
 }
 
 /// What growth looks at.
@@ -422,25 +451,15 @@ impl<'a> Seen<'a> {
 
     /// The last guards: `max` with its surge (G2), then the pause after failures (G4).
     fn spawn(self, wanted: usize, reason: Reason, need: Need) -> Growth {
-        let Self {
-            group,
-            policy,
-            spawns,
-            now,
-        } = self;
-        // Spawns that took too long are given up in the same plan.
-        let living = group.living() - group.overdue(policy.spawn_timeout, now).count();
-        let allowed = ceiling(group, policy).map_or(wanted, |most| most.saturating_sub(living).min(wanted));
-        if let (0, Some(max)) = (allowed, policy.max) {
-            let why = Why::Hindered(need, Hindrance::Max { living, max });
-            return Growth::new(0, vec![], Reason::MaxWorkers, why);
+        match allowed(self.group, self.policy, self.spawns, wanted, self.now) {
+            Ok(allowed) => Growth::new(allowed, vec![], reason, Why::Need(need)),
+            Err(hindrance) => {
+                let reason = match hindrance {
+                    Hindrance::BackingOff { fault, .. } => Reason::BackingOff(fault),
+                    _ => Reason::MaxWorkers,
+                };
+                Growth::new(0, vec![], reason, Why::Hindered(need, hindrance))
+            }
         }
-        if spawns.blocked_until(now).is_some() {
-            let fault = spawns.fault.unwrap_or(SpawnFault::TimedOut);
-            let failures = spawns.failures;
-            let why = Why::Hindered(need, Hindrance::BackingOff { failures, fault });
-            return Growth::new(0, vec![], Reason::BackingOff(fault), why);
-        }
-        Growth::new(allowed, vec![], reason, Why::Need(need))
     }
 }

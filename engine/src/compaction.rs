@@ -33,6 +33,8 @@ pub struct Compaction {
     pub step: Step,
     /// The figures it stands on.
     pub ledger: Ledger,
+    /// More workers than `max` stay (C8).
+    pub above_max: bool,
     /// Why, in a sentence.
     pub because: Because,
 }
@@ -170,6 +172,7 @@ pub fn compaction(group: &Group, policy: &Policy, now: Duration) -> Compaction {
     Compaction {
         step,
         ledger,
+        above_max: is_too_many(group, policy, staying(group, policy, now)),
         because: Because::new(why.code(), why),
     }
 }
@@ -179,9 +182,18 @@ pub fn staying(group: &Group, policy: &Policy, now: Duration) -> usize {
     group.placeable_count() + group.in_flight_count(policy.spawn_timeout, now)
 }
 
+/// Workers of an older template that are replaced where `staying` stay: no more than there are of the new one.
+pub(crate) fn replaced(group: &Group, policy: &Policy, staying: usize) -> usize {
+    if !policy.replaces() {
+        return 0;
+    }
+    let outdated = group.outdated_count();
+    outdated.min(staying.saturating_sub(outdated))
+}
+
 /// More than `max` and the surge of those about to be replaced allow (C8).
 pub fn is_too_many(group: &Group, policy: &Policy, staying: usize) -> bool {
-    let surge = policy.max_surge.min(group.outdated_count());
+    let surge = policy.max_surge.min(replaced(group, policy, staying));
     policy.max.is_some_and(|max| staying > max.saturating_add(surge))
 }
 
@@ -207,11 +219,13 @@ fn decide(group: &Group, policy: &Policy, ledger: &Ledger, now: Duration) -> Res
     }
     // Under `Drain` a worker that only waits for its users to leave blocks nobody else, unless it is one of too many.
     if (policy.moves == MoveMode::Live || above_max)
-        && let Some((drained, _)) = group.drains().next()
+        && let Some((drained, _)) = group
+            .drains()
+            .find(|(_, drain)| above_max || policy.moves_users(drain.kind))
     {
         return Err(Why::DrainRunning(Arc::clone(&drained.name)));
     }
-    let victim = victim(group, now).ok_or(Why::NoVictim)?;
+    let victim = victim(group, policy, now).ok_or(Why::NoVictim)?;
     let (name, occupancy) = (Arc::clone(&victim.name), victim.occupancy);
     let after = Projection::without(group, policy, victim);
     let why = if above_max {
@@ -243,17 +257,21 @@ fn known(group: &Group) -> Result<(), Why> {
     }
 }
 
-/// The least occupied that is not the reception and not passed over; ties go to the oldest (C2, C7).
-pub(crate) fn victim(group: &Group, now: Duration) -> Option<&WorkerView> {
+/// The least occupied that is not the reception and not passed over; ties go to the oldest (C2, C7). While workers of an
+/// older template are to be replaced, only one of them: one of the new template would be spawned again.
+pub(crate) fn victim<'a>(group: &'a Group, policy: &Policy, now: Duration) -> Option<&'a WorkerView> {
     let reception = group.reception()?.birth;
-    group.victims(now).find(|worker| worker.birth != reception)
+    let any = !policy.replaces() || group.outdated_count() == 0;
+    group
+        .victims(now)
+        .find(|worker| worker.birth != reception && (any || worker.outdated))
 }
 
 /// The workers that take over, with their projected occupancies (C6).
 #[derive(Clone, Debug)]
 pub struct Survivors {
-    below: BinaryHeap<Reverse<(Share, Birth)>>,
-    full: BinaryHeap<Reverse<(Share, Birth)>>,
+    below: BinaryHeap<Reverse<(bool, Share, Birth)>>,
+    full: BinaryHeap<Reverse<(bool, Share, Birth)>>,
     reception: Option<Birth>,
     reception_threshold: Share,
     admission_threshold: Share,
@@ -273,12 +291,17 @@ impl Survivors {
         let any_known = others().any(|worker| !worker.stale);
         for worker in others().filter(|worker| !(any_known && worker.stale)) {
             let more = added.get(&worker.birth).copied().unwrap_or_default();
-            survivors.put(worker.occupancy + more, worker.birth);
+            survivors.put(
+                worker.occupancy + more,
+                worker.birth,
+                policy.prefers_new() && worker.outdated,
+            );
         }
         survivors
     }
 
-    fn put(&mut self, load: Share, birth: Birth) {
+    /// `last`: of an older template, so that others take users before it.
+    fn put(&mut self, load: Share, birth: Birth, last: bool) {
         let is_reception = self.reception == Some(birth);
         let threshold = if is_reception {
             self.reception_threshold
@@ -290,13 +313,14 @@ impl Survivors {
         } else {
             &mut self.full
         };
-        heap.push(Reverse((load, birth)));
+        heap.push(Reverse((last, load, birth)));
     }
 
-    /// Takes one user who stands for `share`: the lowest below its own threshold, else the lowest; ties to the oldest.
+    /// Takes one user who stands for `share`: the lowest below its own threshold, else the lowest; ties to the oldest. One of
+    /// an older template that is to be replaced comes after the others.
     pub fn take(&mut self, share: Share) -> Option<Birth> {
-        let Reverse((load, birth)) = self.below.pop().or_else(|| self.full.pop())?;
-        self.put(load + share, birth);
+        let Reverse((last, load, birth)) = self.below.pop().or_else(|| self.full.pop())?;
+        self.put(load + share, birth, last);
         Some(birth)
     }
 }
@@ -315,22 +339,32 @@ pub fn target(
     let untouched = |worker: &&WorkerView| {
         stays(worker) && worker.birth != reception.birth && !added.contains_key(&worker.birth)
     };
-    // Of those whose figures are the measured ones, only the least occupied can be the one.
-    let measured = if any_known {
-        group.fresh().find(untouched)
+    let is_last = |worker: &WorkerView| policy.prefers_new() && worker.outdated;
+    // Of those whose figures are the measured ones, only the least occupied of each template can be the one.
+    let measured = |last: bool| {
+        let of = |worker: &&WorkerView| untouched(worker) && is_last(worker) == last;
+        if any_known {
+            group.fresh().find(of)
+        } else {
+            group.unknown().find(of)
+        }
+    };
+    let older = if group.outdated_count() > 0 {
+        measured(true)
     } else {
-        group.unknown().find(untouched)
+        None
     };
     let touched = added.keys().filter_map(|birth| group.get(*birth)).filter(stays);
     let load = |worker: &WorkerView| worker.occupancy + added.get(&worker.birth).copied().unwrap_or_default();
-    measured
+    measured(false)
         .into_iter()
+        .chain(older)
         .chain(touched)
         .chain([reception])
         .filter(known)
         .min_by_key(|worker| {
             let is_full = load(worker) >= policy.threshold(worker.birth == reception.birth);
-            (is_full, load(worker), worker.birth)
+            (is_full, is_last(worker), load(worker), worker.birth)
         })
         .map(|worker| worker.birth)
 }
@@ -354,9 +388,9 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn workers() -> impl Strategy<Value = Group> {
-        let worker = (0u32..=20, 0u8..8, any::<bool>());
+        let worker = (0u32..=20, 0u8..8, any::<bool>(), prop::bool::weighted(0.3));
         prop::collection::vec(worker, 0..8).prop_map(|workers| {
-            let view = |((load, state, stale), birth): (_, u64)| WorkerView {
+            let view = |((load, state, stale, outdated), birth): (_, u64)| WorkerView {
                 occupancy: Share::from_percent(load * 5),
                 state: match state {
                     0 => WorkerState::Nascent {
@@ -366,6 +400,7 @@ mod tests {
                     _ => WorkerState::Routable,
                 },
                 stale: stale && state % 2 == 0,
+                outdated,
                 ..WorkerView::new(Birth(birth), "w")
             };
             workers.into_iter().zip(1..).map(view).collect()

@@ -236,12 +236,17 @@ impl Group {
             .filter_map(|(_, birth)| self.get(*birth))
     }
 
+    /// Workers of an older template that are being emptied, in order of birth.
+    pub fn updating(&self) -> impl ExactSizeIterator<Item = Birth> {
+        self.index.updating.iter().copied()
+    }
+
     /// Workers that must go, draining or retiring (D2).
     pub fn must_go_count(&self) -> usize {
         self.index.must_go
     }
 
-    /// Placeable workers of an older template that are about to be replaced (G2).
+    /// Placeable workers of an older template (G2).
     pub fn outdated_count(&self) -> usize {
         self.index.outdated
     }
@@ -316,6 +321,7 @@ mod tests {
                         0 => WorkerState::Nascent { since: at },
                         1 => drain(DrainKind::Compaction),
                         2 => drain(DrainKind::MustGo),
+                        4 => drain(DrainKind::Update),
                         3 => WorkerState::Retiring { must_go: stale },
                         _ => WorkerState::Routable,
                     },

@@ -1,7 +1,7 @@
 //! The pure decisions of elastic-pool: no I/O, no clock, no Kubernetes; `now` is always an argument.
 //!
 //! `report` and `window` keep what a worker measured (M), `occupancy` turns it into a [`Share`] (E),
-//! `placement` answers a login (P), `capacity` grows (G), `ledger`, `compaction` and `projection` shrink (C),
+//! `placement` answers a login (P), `capacity` grows (G), `ledger`, `compaction` and `projection` shrink (C), `update` replaces workers of an older template,
 //! `plan` puts growth and compaction together, `because` says why, `moves` is one user's move (V), `recovery` judges what a new leader hears,
 //! `fence` is what an agent serves, `ownership` what the others believe (V8).
 //! `snapshot` saves a group to be asked again, `cases` answers made-up ones, `simulate` serves a whole day.
@@ -31,6 +31,7 @@ pub mod simulate;
 pub mod snapshot;
 mod strict;
 pub mod thresholds;
+pub mod update;
 pub mod window;
 
 pub use because::Because;
@@ -39,4 +40,4 @@ pub use group::{DrainKind, Group, WorkerState, WorkerView};
 pub use ids::{Birth, ClientId, Epoch, GatewayId, Term, UserId};
 pub use plan::{Action, Plan, Snapshot, plan};
 pub use share::Share;
-pub use thresholds::{Mode, MoveMode, Policy};
+pub use thresholds::{Mode, MoveMode, Policy, UpdateType};

@@ -54,6 +54,8 @@ pub enum Why {
     NobodyElse(Arc<str>, Share),
     /// L5: the worker that ran the login takes nobody any more.
     SourceClosed(Arc<str>, Box<Because>),
+    /// P3: the least occupied below the admission threshold; he would have to leave this one of an older template again.
+    NewTemplate(Arc<str>, Figures),
     /// P3: the least occupied below the admission threshold.
     LeastOccupied(Figures),
     /// P3: nobody is below it, so the youngest.
@@ -109,6 +111,11 @@ impl fmt::Display for Why {
                 )
             }
             Self::SourceClosed(name, then) => write!(f, "L5: {name} takes nobody any more; {then}"),
+            Self::NewTemplate(name, of) => write!(
+                f,
+                "P3: {name} is of an older template, so he is passed to {} of the new one, at {} below {}",
+                of.name, of.occupancy, of.threshold
+            ),
             Self::LeastOccupied(of) => write!(
                 f,
                 "P3: he is passed to {}, at {} the least occupied beside the reception and below {}",
@@ -155,12 +162,16 @@ fn keeps(group: &Group, policy: &Policy, reception: &WorkerView) -> Option<Place
     if group.placeable_count() == 1 {
         return Some(only(reception));
     }
+    if let Some(passed) = to_new_template(group, policy, reception) {
+        return Some(passed);
+    }
     below(group, reception, policy.reception, Rule::P2)
 }
 
 /// L5: the worker keeps him below its own threshold, else P3 among the others.
 fn at_worker(group: &Group, policy: &Policy, reception: &WorkerView, source: &WorkerView) -> Placement {
-    below(group, source, policy.admission, Rule::L5)
+    to_new_template(group, policy, source)
+        .or_else(|| below(group, source, policy.admission, Rule::L5))
         .or_else(|| pass(group, policy, &[reception.birth, source.birth]))
         .unwrap_or_else(|| {
             let why = Why::NobodyElse(Arc::clone(&source.name), source.occupancy);
@@ -179,10 +190,30 @@ fn at_closed(group: &Group, policy: &Policy, reception: &WorkerView, source: &Wo
     }
 }
 
+/// P3 past a worker of an older template that is to be replaced, while one of the new template has room.
+fn to_new_template(group: &Group, policy: &Policy, source: &WorkerView) -> Option<Placement> {
+    if !source.outdated || !policy.prefers_new() {
+        return None;
+    }
+    let lowest = group.fresh().find(|worker| !worker.outdated)?;
+    (lowest.occupancy < policy.admission).then(|| {
+        let figures = Figures::of(lowest, policy.admission);
+        let why = Why::NewTemplate(Arc::clone(&source.name), figures);
+        passed(lowest, false, "new_template", why)
+    })
+}
+
 /// P3 among the placeable workers not in `without`; `None` when there are none.
 fn pass(group: &Group, policy: &Policy, without: &[Birth]) -> Option<Placement> {
     let open = |worker: &&WorkerView| !without.contains(&worker.birth);
     let lowest = group.fresh().find(open).or_else(|| group.unknown().find(open))?;
+    let newer =
+        |worker: &&WorkerView| open(worker) && !worker.outdated && worker.occupancy < policy.admission;
+    let lowest = if policy.prefers_new() && lowest.outdated {
+        group.fresh().find(newer).unwrap_or(lowest)
+    } else {
+        lowest
+    };
     if lowest.occupancy < policy.admission {
         let why = Why::LeastOccupied(Figures::of(lowest, policy.admission));
         return Some(passed(lowest, false, "least_occupied", why));

@@ -11,6 +11,7 @@ use crate::group::{Drain, DrainKind, DrainProgress, Group, SpawnFault, WorkerVie
 use crate::ids::Birth;
 use crate::ledger::Ledger;
 use crate::thresholds::{Mode, MoveMode, Policy};
+use crate::update::{self, Update};
 
 /// Everything a plan stands on. Call [`Group::expire`] first, so that silence is seen.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +44,11 @@ pub enum Action {
     },
     /// Close a worker to newcomers and move its users away (C2).
     Drain {
+        /// Which.
+        birth: Birth,
+    },
+    /// Close a worker of an older template to newcomers; its users move to others or leave.
+    Replace {
         /// Which.
         birth: Birth,
     },
@@ -138,6 +144,8 @@ pub struct Plan {
     pub decisions: Vec<Decision>,
     /// What `Mode::Recommend` would have done.
     pub advice: Vec<Decision>,
+    /// What becomes of workers of an older template, where there are any to be replaced.
+    pub update: Option<Update>,
     /// What people should see.
     pub conditions: Vec<Condition>,
     /// The ledger it stands on.
@@ -181,8 +189,10 @@ impl Plan {
 /// What goes on in every mode: `min`, the dead and D2, and an end to what was begun.
 fn is_duty(action: Action, because: &Because) -> bool {
     match action {
-        Action::Spawn { .. } => because.code != Reason::CannotPlace.code(),
-        Action::Drain { .. } | Action::CancelSpawn { .. } => false,
+        Action::Spawn { .. } => [Reason::NoRoutableWorker, Reason::BelowMin]
+            .map(Reason::code)
+            .contains(&because.code),
+        Action::Drain { .. } | Action::Replace { .. } | Action::CancelSpawn { .. } => false,
         Action::AbandonSpawn { .. } | Action::CancelDrain { .. } | Action::Retire { .. } => true,
     }
 }
@@ -200,6 +210,7 @@ pub fn plan(snapshot: &Snapshot<'_>, now: Duration) -> Plan {
     let mut plan = Plan {
         decisions: Vec::with_capacity(2),
         advice: Vec::new(),
+        update: update::update(group, policy, &failed, now),
         conditions: conditions(group, policy, &failed, growth.reason, now),
         ledger: compaction.ledger,
         wake_at: wake_at(group, policy, spawns, now),
@@ -208,17 +219,31 @@ pub fn plan(snapshot: &Snapshot<'_>, now: Duration) -> Plan {
         plan.abandon(policy, spawn);
     }
     let grows = growth.spawn > 0 || !growth.cancel.is_empty();
+    take_back(&mut plan, group, policy);
     drains(&mut plan, snapshot, &growth.cancel, now);
     grow(&mut plan, policy.mode, growth);
     if !grows {
-        let action = match compaction.step {
-            Step::None => None,
-            Step::CancelSpawn(birth) => Some(Action::CancelSpawn { birth }),
-            Step::Drain(birth) => Some(Action::Drain { birth }),
-        };
-        plan.decide(policy.mode, action, compaction.because);
+        // With too many workers C8 comes first: an update that may spawn nobody would wait for ever.
+        let update = plan.update.clone().filter(|_| !compaction.above_max);
+        let ledger_waits = update.as_ref().is_some_and(|update| !update.is_blocked());
+        if let Some(update) = update {
+            plan.decide(policy.mode, update.step.action(), update.because);
+        }
+        if !ledger_waits {
+            plan.decide(policy.mode, compaction.step.action(), compaction.because);
+        }
     }
     plan
+}
+
+impl Step {
+    fn action(self) -> Option<Action> {
+        match self {
+            Self::None => None,
+            Self::CancelSpawn(birth) => Some(Action::CancelSpawn { birth }),
+            Self::Drain(birth) => Some(Action::Drain { birth }),
+        }
+    }
 }
 
 fn grow(plan: &mut Plan, mode: Mode, growth: Growth) {
@@ -229,12 +254,23 @@ fn grow(plan: &mut Plan, mode: Mode, growth: Growth) {
     plan.decide(mode, spawn, growth.because);
 }
 
+/// Workers of an older template for which nobody would take over any more, or which are not to be replaced, serve again.
+fn take_back(plan: &mut Plan, group: &Group, policy: &Policy) {
+    for birth in group.updating() {
+        if let Some(why) = update::end(group, policy, birth) {
+            let because = Because::new(why.code(), why);
+            plan.decide(policy.mode, Some(Action::CancelDrain { birth }), because);
+        }
+    }
+}
+
 fn drains(plan: &mut Plan, snapshot: &Snapshot<'_>, cancelled: &[Birth], now: Duration) {
     let policy = snapshot.policy;
     for (worker, drain) in snapshot
         .group
         .due_drains(policy.drain_timeout, now)
         .filter(|(worker, _)| !cancelled.contains(&worker.birth))
+        .filter(|(worker, _)| update::end(snapshot.group, policy, worker.birth).is_none())
     {
         if let Some((action, because)) = drained(worker, drain, policy, now) {
             plan.decide(policy.mode, Some(action), because);

@@ -21,7 +21,7 @@ pub(crate) struct Projection<'a> {
 }
 
 impl<'a> Projection<'a> {
-    /// `victim` is placeable and not the reception, and nobody is stale (E5).
+    /// `victim` is placeable. As much as is known: C2 and C8 ask only while nobody is stale (E5) and never about the reception.
     pub(crate) fn without(group: &'a Group, policy: &'a Policy, victim: &'a WorkerView) -> Self {
         let share = victim.share_per_user().units();
         // Who carries nothing leaves nothing behind, and neither do users too small to be counted.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::group::DrainKind;
 use crate::occupancy::Limits;
 use crate::share::Share;
 use crate::window::Window;
@@ -14,6 +15,18 @@ pub enum MoveMode {
     Live,
     /// The worker takes nobody new and waits until they have left.
     Drain,
+}
+
+/// How workers of an older template are replaced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UpdateType {
+    /// Their users are moved to workers of the new one.
+    #[default]
+    Move,
+    /// They take nobody new and wait until their users have left.
+    Drain,
+    /// Only once somebody deletes their pods.
+    OnDelete,
 }
 
 /// What the engine may do on its own.
@@ -59,6 +72,8 @@ pub struct Policy {
     pub moves: MoveMode,
     /// What may be done at all.
     pub mode: Mode,
+    /// How workers of an older template are replaced.
+    pub update: UpdateType,
 }
 
 impl Default for Policy {
@@ -78,6 +93,7 @@ impl Default for Policy {
             limits: Limits::default(),
             moves: MoveMode::default(),
             mode: Mode::default(),
+            update: UpdateType::default(),
         }
     }
 }
@@ -87,6 +103,22 @@ impl Policy {
     pub fn smoothing_window(&self) -> Duration {
         self.interval
             .saturating_mul(u32::try_from(self.smoothing_rows).unwrap_or(u32::MAX))
+    }
+
+    /// Workers of an older template are replaced without anybody's deleting them.
+    pub fn replaces(&self) -> bool {
+        self.update != UpdateType::OnDelete
+    }
+
+    /// Users who come to a worker of an older template would have to leave it again, so the others take them first.
+    pub fn prefers_new(&self) -> bool {
+        self.replaces() && self.mode == Mode::Active
+    }
+
+    /// Users of a drain of this kind are moved; else they leave by themselves.
+    pub fn moves_users(&self, kind: DrainKind) -> bool {
+        let waits = kind == DrainKind::Update && self.update == UpdateType::Drain;
+        self.moves == MoveMode::Live && !waits
     }
 
     /// The threshold of a worker in its role (C6).

@@ -32,10 +32,15 @@ pub(crate) struct Open {
 pub(crate) struct OpenRequests {
     entries: HashMap<u64, Open>,
     next: u64,
+    /// When a guest asked for something last; zero, the agent's start, before one did.
+    guest_at: Duration,
 }
 
 impl OpenRequests {
     pub(crate) fn insert(&mut self, open: Open) -> u64 {
+        if open.user.is_none() {
+            self.guest_at = open.since;
+        }
         self.next += 1;
         self.entries.insert(self.next, open);
         self.next
@@ -90,9 +95,43 @@ impl OpenRequests {
         (self.entries.len() - streams, streams)
     }
 
+    /// Since the last request of a guest; nothing while one is open.
+    pub(crate) fn guest_idle(&self, now: Duration) -> Duration {
+        if self.entries.values().any(|open| open.user.is_none()) {
+            return Duration::ZERO;
+        }
+        now.saturating_sub(self.guest_at)
+    }
+
     /// Age of the oldest open request (streams left out).
     pub(crate) fn oldest(&self, now: Duration) -> Option<Duration> {
         let requests = self.entries.values().filter(|open| open.stream.is_none());
         requests.map(|open| now.saturating_sub(open.since)).max()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guests_are_idle_since_their_last_request_and_not_while_one_is_open() {
+        let seconds = Duration::from_secs;
+        let open = |user: Option<&str>, since| Open {
+            user: user.map(|user| UserId::new(user).unwrap()),
+            client: Some(ClientId([1; 16])),
+            since,
+            stream: None,
+        };
+        let mut all = OpenRequests::default();
+        all.insert(open(Some("alice"), seconds(3)));
+        assert_eq!(all.guest_idle(seconds(5)), seconds(5), "since the agent's start");
+        let guest = all.insert(open(None, seconds(6)));
+        assert_eq!(all.guest_idle(seconds(8)), Duration::ZERO);
+        all.remove(guest);
+        assert_eq!(all.guest_idle(seconds(9)), seconds(3));
+        all.insert(open(None, seconds(10)));
+        all.bind(ClientId([1; 16]), &UserId::new("bob").unwrap());
+        assert_eq!(all.guest_idle(seconds(12)), seconds(2), "he logged in");
     }
 }

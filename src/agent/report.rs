@@ -197,6 +197,7 @@ fn own_figures(inner: &mut Inner, sequence: u64, now: Duration) -> Report {
         unconfirmed_expiry_ms: u64::try_from(expiry.as_millis()).unwrap_or(u64::MAX),
         empty: inner.closed_since.is_some() && inner.is_empty(now),
         terminating: inner.terminating > 0,
+        guest_idle_ms: u64::try_from(inner.open.guest_idle(now).as_millis()).ok(),
         ..Report::default()
     }
 }

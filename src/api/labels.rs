@@ -25,6 +25,8 @@ pub const GATEWAY: &str = "gateway";
 
 /// Annotation: hash of the template that a worker was made from.
 pub const TEMPLATE_HASH: &str = "elasticpool.dev/template-hash";
+/// Annotation: hash of the agent's container that a worker was made with.
+pub const AGENT_HASH: &str = "elasticpool.dev/agent-hash";
 /// Annotation of a Pool that was made because its groups named it: it goes with the last of them.
 pub const IMPLICIT: &str = "elasticpool.dev/implicit";
 /// Annotation of cluster-autoscaler; set on workers unless the template does.

@@ -10,6 +10,7 @@ pub mod pool_group;
 pub mod resolve;
 pub mod status;
 pub mod template;
+pub mod update;
 
 pub use crd::{crd_yaml, crds, crds_yaml};
 pub use measures::{DurationText, FieldError, Quantity};

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::measures::{DurationBounds, DurationText, Quantity, QuantityBounds};
 use super::status::PoolGroupStatus;
 use super::template::{Resources, Template};
+use super::update::{AgentUpdate, UpdateStrategy};
 
 /// Bounds of `spec.sessionTimeout`.
 pub const SESSION_TIMEOUT: DurationBounds = DurationBounds {
@@ -219,6 +220,12 @@ pub struct PoolGroupSpec {
     /// What the operator may do. Placement, min and the replacement of dead workers go on in every mode.
     #[serde(default)]
     pub mode: Mode,
+    /// How workers of an older template are replaced.
+    #[serde(default)]
+    pub update_strategy: UpdateStrategy,
+    /// Whether another agent, as a new operator brings it or spec.agent asks for, replaces running workers.
+    #[serde(default)]
+    pub agent_update: AgentUpdate,
     /// The sidecar of a worker.
     #[serde(default)]
     pub agent: Agent,

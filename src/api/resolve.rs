@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::measures::FieldError;
 use super::pool_group::{self, App, AppProtocol, Contract, MovesMode, PoolGroup, StreamsPolicy, Users};
 use super::template::{ContainerPort, TemplateContainer};
-use super::{MAX_NAME, Pool};
+use super::{MAX_NAME, Pool, update};
 use crate::credentials::hex_encode;
 use crate::vehicle::{GroupSpec, ObjectKey};
 
@@ -110,6 +110,9 @@ pub fn group_spec(group: &PoolGroup, default_group: bool) -> Result<GroupSpec, F
             .policy
             .map_or(live_moves, |policy| policy == StreamsPolicy::Close),
         template_hash: template_hash(group),
+        agent_hash: String::new(),
+        update: spec.update_strategy.kind.into(),
+        guest_timeout: update::GUEST_TIMEOUT.read(&spec.update_strategy.guest_timeout)?,
         key,
     })
 }
@@ -325,9 +328,13 @@ pub fn template_hash(group: &PoolGroup) -> String {
     if let Some(fields) = app.as_object_mut() {
         fields.retain(|name, value| defaults.get(name) != Some(value));
     }
-    let made_from = json!({"template": group.spec.template, "app": app});
+    hash(&json!({"template": group.spec.template, "app": app}))
+}
+
+/// Hash of a JSON value, whatever order its keys have.
+pub fn hash(value: &Value) -> String {
     let mut text = String::new();
-    write_sorted(&made_from, &mut text);
+    write_sorted(value, &mut text);
     let hash = digest::digest(&digest::SHA256, text.as_bytes());
     hex_encode(&hash.as_ref()[..8])
 }

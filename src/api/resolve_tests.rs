@@ -65,6 +65,9 @@ fn a_manifest_that_says_nothing_gets_every_default_of_the_rules() {
         parallelism: 8,
         close_streams: true,
         template_hash: template_hash(&plain),
+        agent_hash: String::new(),
+        update: elastic_pool_engine::UpdateType::Move,
+        guest_timeout: Duration::from_mins(10),
     };
     assert_eq!(group_spec(&plain, true), Ok(expected));
 }

@@ -1,5 +1,7 @@
 //! Reports into windows, windows into what the engine sees of a worker (M, E); it decides nothing.
 
+use std::time::Duration;
+
 use elastic_pool_engine::ids::Birth;
 use elastic_pool_engine::occupancy::{self, Reading};
 use elastic_pool_engine::report::Report;
@@ -42,6 +44,9 @@ impl Commander {
         worker.rows += 1;
         worker.open_requests = message.open_requests;
         worker.unconfirmed = message.unconfirmed;
+        worker.guests_idle = message
+            .guest_idle_ms
+            .map(|idle| (now, Duration::from_millis(idle)));
         worker.empty = message.empty && message.unconfirmed == 0;
         for moved in &mut worker.transit {
             moved.rows += 1;
@@ -88,8 +93,10 @@ impl Commander {
         // One that an earlier leader knew and this one has not heard yet has reported before (E5).
         let unheard = !born_here && !worker.announced;
         let stale = silent || unheard || worker.reading.is_unmeasured(users > 0);
+        let outdated = worker.fact.as_ref().is_some_and(|fact| group.spec.outdates(fact));
         let name = worker.name();
-        let seen = |view: &WorkerView| view.stale == stale && *view.name == *name;
+        let seen =
+            |view: &WorkerView| view.stale == stale && view.outdated == outdated && *view.name == *name;
         if !group.engine.get(birth).is_some_and(seen) {
             self.outlet.mark(&worker.group);
         }
@@ -104,6 +111,7 @@ impl Commander {
             view.room_until = room_until;
             view.users = users;
             view.transit = worker.transit_left(rows);
+            view.outdated = outdated;
         });
         let key = &worker.group;
         if !self.dirty_groups.contains(key) {

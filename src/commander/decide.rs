@@ -47,14 +47,17 @@ impl Commander {
             conditions,
             ledger,
             wake_at,
+            update,
         } = plan;
+        let guests = self.guests_until(key);
         let Some(group) = self.groups.get_mut(key) else {
             return;
         };
         group.ledger = ledger;
-        group.wake_at = wake_at;
-        if group.conditions != conditions {
+        group.wake_at = wake_at.into_iter().chain(guests).min();
+        if group.conditions != conditions || group.update != update {
             group.conditions = conditions;
+            group.update = update;
             self.outlet.mark(key);
         }
         for decision in decisions {
@@ -80,6 +83,9 @@ impl Commander {
                 | "spawn_mistake"
                 | "no_victim"
                 | "would_grow_again"
+                | "update_backing_off"
+                | "update_max_full"
+                | "update_no_victim"
         );
         if limit && group.told != because.code {
             because.code.clone_into(&mut group.told);
@@ -95,7 +101,8 @@ impl Commander {
                 group.told.clear();
             }
             // G4: nobody waits for capacity any more. A mistake stays one until a spawn comes up.
-            if matches!(group.failure, Some(SpawnFailure::NoCapacity(_))) && !group.is_spawning(self.now) {
+            let waits = group.is_spawning(self.now) || group.update.is_some();
+            if matches!(group.failure, Some(SpawnFailure::NoCapacity(_))) && !waits {
                 group.failure = None;
                 self.outlet.mark(key);
             }
@@ -138,6 +145,7 @@ impl Commander {
             Action::CancelSpawn { birth } => self.unspawn(birth),
             Action::AbandonSpawn { birth } => self.abandon(birth, because),
             Action::Drain { birth } => self.drain(birth, DrainKind::Compaction),
+            Action::Replace { birth } => self.replace(birth),
             Action::CancelDrain { birth } => self.cancel_drain(birth, because.code == "not_empty"),
             Action::Retire { birth } => self.retire(birth),
         };
@@ -254,6 +262,7 @@ impl Commander {
 
     /// Deletes an empty worker, or one whose time is up (D2); emptiness is checked once more.
     fn retire(&mut self, birth: Birth) -> bool {
+        let guests = self.guests_of(birth).is_some();
         let Some(worker) = self.workers.get(&birth) else {
             return false;
         };
@@ -270,7 +279,7 @@ impl Commander {
             .pools
             .get(&group.spec.pool)
             .is_some_and(|pool| pool.surface.count(birth) > 0);
-        if !ends_anyway && (inhabited || !worker.empty || self.operations.touches(birth)) {
+        if !ends_anyway && (inhabited || guests || !worker.empty || self.operations.touches(birth)) {
             return false;
         }
         group.retiring.insert(worker.label, worker.pod_uid().to_owned());
@@ -287,6 +296,7 @@ fn words(action: Action) -> (&'static str, &'static str) {
         Action::CancelSpawn { .. } => ("SpawnCancelled", "cancel_spawn"),
         Action::AbandonSpawn { .. } => ("SpawnAbandoned", "abandon_spawn"),
         Action::Drain { .. } => ("CompactionStarted", "drain"),
+        Action::Replace { .. } => ("ReplacementStarted", "replace"),
         Action::CancelDrain { .. } => ("DrainCancelled", "cancel_drain"),
         Action::Retire { .. } => ("WorkerRetired", "retire"),
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use elastic_pool_engine::compaction::{move_order, target};
 use elastic_pool_engine::group::{DrainKind, DrainProgress};
 use elastic_pool_engine::ids::{Birth, UserId};
-use elastic_pool_engine::{MoveMode, Share, WorkerState};
+use elastic_pool_engine::{Share, WorkerState};
 
 use super::Commander;
 use super::operation::{Kind, Operation};
@@ -65,7 +65,11 @@ impl Commander {
             let Some(group) = self.groups.get(&key) else {
                 continue;
             };
-            if group.policy.moves != MoveMode::Live {
+            let kind = group.engine.get(birth).and_then(|view| match view.state {
+                WorkerState::Draining(drain) => Some(drain.kind),
+                _ => None,
+            });
+            if !kind.is_some_and(|kind| group.policy.moves_users(kind)) {
                 continue;
             }
             let room = (group.spec.parallelism as usize).saturating_sub(self.operations.running(birth));
@@ -163,6 +167,7 @@ impl Commander {
         };
         let inhabited = surface.count(birth) > 0 || self.operations.touches(birth);
         if !inhabited
+            && self.guests_of(birth).is_none()
             && (worker.empty || (kind == DrainKind::MustGo && worker.announced && worker.agent.is_none()))
         {
             return DrainProgress::Empty;

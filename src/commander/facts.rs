@@ -79,7 +79,8 @@ impl Commander {
             return;
         };
         group.policy = policy(&group.spec, group.spec.live_moves);
-        let template_changed = group.spec.template_hash != before.template_hash;
+        let template_changed =
+            group.spec.template_hash != before.template_hash || group.spec.agent_hash != before.agent_hash;
         let retold = Told::of(&group.spec) != Told::of(before);
         let stops = group.spec.mode != before.mode && group.spec.mode != Mode::Active;
         if template_changed {
@@ -90,7 +91,7 @@ impl Commander {
         let births: Vec<Birth> = group.engine.workers().map(|view| view.birth).collect();
         for birth in births {
             if template_changed {
-                self.give_up_hindered(birth);
+                self.give_up_spawn(birth);
             }
             if stops {
                 self.stop_compacting(birth);
@@ -103,15 +104,7 @@ impl Commander {
         self.reread(key);
     }
 
-    /// A spawn of the template before that says it cannot start is not waited for.
-    fn give_up_hindered(&mut self, birth: Birth) {
-        let nascent = matches!(self.view_of(birth), Some(WorkerState::Nascent { .. }));
-        if nascent && self.workers.get(&birth).is_some_and(|worker| worker.hindered) {
-            self.unspawn(birth);
-        }
-    }
-
-    /// A mode that compacts nobody puts the worker that is being emptied back to service.
+    /// A mode that neither compacts nor updates puts the worker that is being emptied back to service.
     fn stop_compacting(&mut self, birth: Birth) {
         let Some(WorkerState::Draining(drain)) = self.view_of(birth) else {
             return;
@@ -119,13 +112,13 @@ impl Commander {
         let Some(worker) = self
             .workers
             .get(&birth)
-            .filter(|_| drain.kind == DrainKind::Compaction)
+            .filter(|_| drain.kind != DrainKind::MustGo)
         else {
             return;
         };
         let (key, name) = (worker.group.clone(), worker.name());
         self.cancel_drain(birth, false);
-        let text = format!("spec.mode compacts nobody any more: {name} takes newcomers again");
+        let text = format!("spec.mode empties nobody any more: {name} takes newcomers again");
         self.note(&key, "DrainCancelled", text, false);
     }
 
@@ -186,6 +179,9 @@ impl Commander {
             group.wanted.remove(&birth);
         }
         self.reroute(birth);
+        if self.give_up_spawn(birth) {
+            return;
+        }
         if fact.finished {
             self.dies(birth, "its pod ended");
             return;
@@ -355,7 +351,7 @@ impl Commander {
         let (key, name, terminating) = (worker.group.clone(), worker.name(), worker.terminating);
         match self.view_of(birth) {
             Some(WorkerState::Routable) => {}
-            Some(WorkerState::Draining(drain)) if drain.kind == DrainKind::Compaction => {}
+            Some(WorkerState::Draining(drain)) if drain.kind != DrainKind::MustGo => {}
             // Its node was emptied, and now its pod is told to stop: only now its time runs (D2).
             Some(WorkerState::Draining(drain)) if told_to_stop => {
                 let since = self.now;

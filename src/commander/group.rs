@@ -8,6 +8,7 @@ use elastic_pool_engine::ids::Birth;
 use elastic_pool_engine::ledger::Ledger;
 use elastic_pool_engine::occupancy::Limits;
 use elastic_pool_engine::plan::{Action, Snapshot};
+use elastic_pool_engine::update::Update;
 use elastic_pool_engine::window::Window;
 use elastic_pool_engine::{Group, Mode as EngineMode, MoveMode, Policy, Share};
 use serde::Serialize;
@@ -36,6 +37,8 @@ pub(super) struct GroupState {
     pub(super) told: String,
     pub(super) ledger: Ledger,
     pub(super) conditions: Vec<elastic_pool_engine::plan::Condition>,
+    /// What becomes of workers of an older template, where there are any to be replaced.
+    pub(super) update: Option<Update>,
     /// When the plan is to be made again though nothing was reported.
     pub(super) wake_at: Option<Duration>,
     /// Deleted: its workers drain within their grace and nobody new is born.
@@ -78,6 +81,7 @@ impl GroupState {
             told: String::new(),
             ledger: Ledger::default(),
             conditions: Vec::new(),
+            update: None,
             wake_at: None,
             gone: false,
             failure: None,
@@ -159,5 +163,6 @@ pub(crate) fn policy(spec: &GroupSpec, live: bool) -> Policy {
             Mode::Recommend => EngineMode::Recommend,
             Mode::Frozen => EngineMode::Frozen,
         },
+        update: spec.update,
     }
 }

@@ -24,6 +24,7 @@ mod pool;
 mod recovery;
 mod routing;
 pub mod surface;
+mod update;
 mod view;
 mod worker;
 

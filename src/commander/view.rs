@@ -198,13 +198,7 @@ impl Commander {
             |state: &&WorkerState| matches!(state, WorkerState::Routable | WorkerState::Draining(_));
         let staying =
             |state: &&WorkerState| matches!(state, WorkerState::Routable | WorkerState::Nascent { .. });
-        let outdated = group.engine.workers().filter(|view| {
-            let fact = self
-                .workers
-                .get(&view.birth)
-                .and_then(|worker| worker.fact.as_ref());
-            fact.is_some_and(|fact| fact.template_hash != group.spec.template_hash)
-        });
+        let outdated = group.engine.workers().filter(|view| view.outdated);
         let users: usize = group
             .engine
             .workers()
@@ -231,10 +225,6 @@ impl Commander {
 
     fn conditions(&self, group: &GroupState) -> Vec<ConditionView> {
         let has = |wanted: fn(&Condition) -> bool| group.conditions.iter().any(wanted);
-        let nascent = group
-            .engine
-            .in_flight(group.policy.spawn_timeout, self.now)
-            .count();
         let unmovable = group.spec.live_moves && group.policy.moves == elastic_pool_engine::MoveMode::Drain;
         let limited = has(|c| matches!(c, Condition::ScalingLimited));
         let above = has(|c| matches!(c, Condition::AboveMax));
@@ -244,12 +234,7 @@ impl Commander {
         let conditions = vec![
             ready(group),
             self.reports_fresh(group),
-            either(
-                "Progressing",
-                nascent > 0,
-                ("Spawning", "a worker is on its way"),
-                ("Settled", "nobody is on the way"),
-            ),
+            self.progressing(group),
             either(
                 "ScalingLimited",
                 limited,
@@ -362,7 +347,7 @@ fn failure(group: &GroupState) -> (ConditionView, ConditionView) {
     )
 }
 
-fn condition(kind: &str, status: bool, reason: &str, message: String) -> ConditionView {
+pub(super) fn condition(kind: &str, status: bool, reason: &str, message: String) -> ConditionView {
     ConditionView {
         kind: kind.to_owned(),
         status: Some(status),

@@ -72,6 +72,10 @@ pub(super) struct Worker {
     pub(super) inhabited: bool,
     /// Readings refused by M2 in its last report.
     pub(super) rejected: Vec<&'static str>,
+    /// What its agent said last, and when: for how long no guest has asked it for anything.
+    pub(super) guests_idle: Option<(Duration, Duration)>,
+    /// It was the reception when its replacement began: it may have guests.
+    pub(super) took_guests: bool,
 }
 
 impl Worker {
@@ -103,6 +107,8 @@ impl Worker {
             hindered: false,
             inhabited: false,
             rejected: Vec::new(),
+            guests_idle: None,
+            took_guests: false,
         }
     }
 

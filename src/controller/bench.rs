@@ -90,12 +90,12 @@ impl Bench {
 
     pub(crate) fn over(api: FakeApi, leadership: Leadership) -> Self {
         let clock = Clock::start();
-        let world = Arc::new(Mutex::new(World::new("default", &[None])));
         let dirty = Arc::new(Dirty::default());
         let (facts, told) = mpsc::channel(1000);
         let (orders, ordered) = watch::channel(Arc::default());
         let (retell, retold) = mpsc::channel(1000);
         let config = config(clock);
+        let world = Arc::new(Mutex::new(World::new("default", &[None], config.env.clone())));
         let observer = Observer::new(
             Arc::clone(&world),
             Arc::clone(&dirty),

@@ -197,7 +197,7 @@ pub async fn run(
         [] => vec![None],
         named => named.iter().cloned().map(Some).collect(),
     };
-    let world = Arc::new(Mutex::new(World::new(&config.class, &scopes)));
+    let world = Arc::new(Mutex::new(World::new(&config.class, &scopes, config.env.clone())));
     let dirty = Arc::new(Dirty::default());
     let (retell, retold) = mpsc::channel(RETELL_QUEUE);
     let heartbeat = config.heartbeat.clone();

@@ -93,13 +93,14 @@ pub(crate) fn worker_fact(pod: &Pod) -> Option<WorkerFact> {
             .and_then(|app| u32::try_from(app.restart_count).ok())
             .unwrap_or(0),
         failure: if ready { None } else { failure_of(pod) },
-        template_hash: pod
-            .annotations()
-            .get(labels::TEMPLATE_HASH)
-            .cloned()
-            .unwrap_or_default(),
+        template_hash: annotation(pod, labels::TEMPLATE_HASH),
+        agent_hash: annotation(pod, labels::AGENT_HASH),
         must_go: holds(pod, "DisruptionTarget"),
     })
+}
+
+fn annotation(pod: &Pod, name: &str) -> String {
+    pod.annotations().get(name).cloned().unwrap_or_default()
 }
 
 fn authority(address: &str, port: u16) -> String {

@@ -51,6 +51,7 @@ fn a_ready_pod_is_told_whole() {
             app_restarts: 2,
             failure: None,
             template_hash: "h1".to_owned(),
+            agent_hash: String::new(),
             must_go: false,
         }
     );

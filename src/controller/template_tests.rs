@@ -128,3 +128,34 @@ async fn a_released_worker_loses_the_budget_s_label_once() {
         .filter(|call| call.path.starts_with(PODS) && call.method == Method::PATCH);
     assert_eq!(merges.count(), 1);
 }
+
+#[tokio::test]
+async fn the_commander_is_told_which_template_and_agent_a_worker_is_made_of() {
+    let mut bench = two_workers().await;
+    let fact = |bench: &Bench| {
+        let world = bench.context.world.lock();
+        let (_, pod) = world.workers.iter().next().unwrap();
+        super::pods::worker_fact(pod).unwrap()
+    };
+    let spec = |bench: &Bench| bench.context.world.lock().group_spec(&key("blue")).unwrap();
+    let worker = fact(&bench);
+    assert!(!spec(&bench).outdates(&worker));
+    assert_eq!(spec(&bench).agent_hash, "", "a new operator outdates nobody");
+    // The same template on a newer operator.
+    bench.context.world.lock().env.image = "pool:2".to_owned();
+    assert!(!spec(&bench).outdates(&worker));
+    let mut moved = blue();
+    moved["spec"]["agentUpdate"] = json!("Move");
+    bench.api.put(&format!("{GROUPS}/blue"), moved.clone());
+    bench.sync();
+    assert!(
+        spec(&bench).outdates(&worker),
+        "another agent counts where the manifest says so"
+    );
+    bench.context.world.lock().env = bench.context.config.env.clone();
+    assert!(!spec(&bench).outdates(&worker));
+    moved["spec"]["template"]["spec"]["containers"][0]["image"] = json!("web:2");
+    bench.api.put(&format!("{GROUPS}/blue"), moved);
+    bench.sync();
+    assert!(spec(&bench).outdates(&worker));
+}

@@ -10,9 +10,11 @@ use kube::ResourceExt;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use super::build::{self, OperatorEnv};
 use super::nodes::{self, Fate};
 use super::pods;
 use super::shelf::{Seen, Shelf};
+use crate::api::update::AgentUpdate;
 use crate::api::{Pool, PoolGroup, resolve};
 use crate::vehicle::{GroupSpec, ObjectKey};
 
@@ -81,10 +83,12 @@ pub(crate) struct World {
     /// The operator may not read nodes.
     pub(crate) nodes_forbidden: bool,
     pub(crate) judged: BTreeMap<ObjectKey, Judged>,
+    /// What agents are made of now.
+    pub(crate) env: OperatorEnv,
 }
 
 impl World {
-    pub(crate) fn new(class: &str, scopes: &[Option<String>]) -> Self {
+    pub(crate) fn new(class: &str, scopes: &[Option<String>], env: OperatorEnv) -> Self {
         let scopes = || scopes.to_vec();
         Self {
             class: class.to_owned(),
@@ -98,6 +102,7 @@ impl World {
             nodes: Shelf::new(vec![None]),
             nodes_forbidden: false,
             judged: BTreeMap::new(),
+            env,
         }
     }
 
@@ -192,6 +197,9 @@ impl World {
             && *refused == spec.template_hash
         {
             spec.template_hash.clone_from(taken);
+        }
+        if group.spec.agent_update == AgentUpdate::Move {
+            spec.agent_hash = build::agent_hash(group, &self.env).ok()?;
         }
         Some(spec)
     }

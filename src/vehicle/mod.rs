@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use elastic_pool_engine::UpdateType;
 use elastic_pool_engine::group::SpawnFault;
 use elastic_pool_engine::ids::Birth;
 use serde::{Deserialize, Serialize};
@@ -89,6 +90,20 @@ pub struct GroupSpec {
     pub close_streams: bool,
     /// A template with this hash makes new workers.
     pub template_hash: String,
+    /// An agent with this hash does; empty where another agent outdates nobody (`spec.agentUpdate`).
+    pub agent_hash: String,
+    /// How workers of an older template are replaced.
+    pub update: UpdateType,
+    /// V9: how long guests keep a reception that is replaced.
+    pub guest_timeout: Duration,
+}
+
+impl GroupSpec {
+    /// A worker that was made from another template, or with another agent where that counts.
+    pub fn outdates(&self, worker: &WorkerFact) -> bool {
+        let agent = !self.agent_hash.is_empty() && self.agent_hash != worker.agent_hash;
+        agent || self.template_hash != worker.template_hash
+    }
 }
 
 /// `spec.mode`.
@@ -151,6 +166,8 @@ pub struct WorkerFact {
     pub failure: Option<SpawnFailure>,
     /// Hash of the template it was made from.
     pub template_hash: String,
+    /// Hash of the agent it was made with; empty where nobody knows.
+    pub agent_hash: String,
     /// It must go (cordoned node, taint), though nobody deleted it yet.
     pub must_go: bool,
 }

@@ -159,6 +159,50 @@ async fn a_template_that_makes_no_pod_is_named_by_its_field() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an API server: tests/cluster/apiserver.sh"]
+async fn a_changed_template_outdates_what_runs_and_makes_what_comes() {
+    let mut running = Running::start("updates").await;
+    running.apply(&running.group("app:1"));
+    running.until(|fact| matches!(fact, Fact::Group(_))).await;
+    running.order(births(&[11]), view());
+    let old = running.worker(|worker| worker.birth == Birth(11)).await;
+    running.apply(&running.group("app:2"));
+    let told = running.until(|fact| matches!(fact, Fact::Group(_))).await;
+    assert!(
+        matches!(&told, Fact::Group(spec) if spec.outdates(&old)),
+        "{told:?}"
+    );
+    let outdated = GroupView {
+        outdated_workers: 1,
+        ..view()
+    };
+    running.order(births(&[12]), outdated);
+    let new = running.worker(|worker| worker.birth == Birth(12)).await;
+    assert!(
+        matches!(&told, Fact::Group(spec) if !spec.outdates(&new)),
+        "{new:?}"
+    );
+    let image = running.json(&["pod", &new.name])["spec"]["containers"][0]["image"].clone();
+    assert_eq!(image, "app:2");
+    running
+        .eventually("status.outdatedWorkers", |running| {
+            let group = running.json(&["poolgroup", "blue"]);
+            (group["status"]["outdatedWorkers"] == 1).then_some(())
+        })
+        .await;
+    let mut moved = running.group("app:2");
+    moved["spec"]["agentUpdate"] = json!("Move");
+    moved["spec"]["agent"] = json!({"image": "agent:2"});
+    running.apply(&moved);
+    let told = running.until(|fact| matches!(fact, Fact::Group(_))).await;
+    assert!(
+        matches!(&told, Fact::Group(spec) if spec.outdates(&new)),
+        "another agent counts"
+    );
+    running.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs an API server: tests/cluster/apiserver.sh"]
 async fn a_quota_is_a_lack_of_room() {
     let mut running = Running::start("quota").await;
     running.apply(&json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}));

@@ -25,6 +25,7 @@ pub(super) fn answer(question: &Question, scene: &Scene) -> Answer {
         Question::Request(request) => placed::request(scene, request),
         Question::CheckCapacity => sized::check_capacity(scene),
         Question::Report => sized::report(scene),
+        Question::Update => sized::update(scene),
         Question::UntilStable => sized::until_stable(scene),
         Question::Drain { worker } => scene
             .cast

@@ -62,7 +62,7 @@ const EVENT: [&str; 8] = [
     "open_requests",
     "note",
 ];
-const WORKER: [&str; 11] = [
+const WORKER: [&str; 12] = [
     "name",
     "state",
     "reception",
@@ -74,6 +74,7 @@ const WORKER: [&str; 11] = [
     "stale",
     "transit",
     "passed_over",
+    "outdated",
 ];
 
 impl Scene {
@@ -255,6 +256,7 @@ fn view(
             .and_then(Share::from_f64)
             .unwrap_or_default(),
         passed_over_until: worker.get("passed_over").flag()?.then_some(Duration::MAX),
+        outdated: worker.get("outdated").flag()?,
         ..WorkerView::new(actor.birth, &actor.name)
     })
 }

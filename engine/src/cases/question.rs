@@ -23,6 +23,8 @@ pub(super) enum Question {
     CheckCapacity,
     /// Compaction on one report (C).
     Report,
+    /// What becomes of workers of an older template.
+    Update,
     /// Compaction, report by report, until nobody goes any more.
     UntilStable,
     /// Where the users of one worker go (C6).
@@ -51,9 +53,9 @@ pub(super) struct Request {
 }
 
 const EVENTS: &str = "login, request, check_capacity, login_then_check, occupancy_report, \
-                      occupancy_reports_until_stable or drain";
-const CATEGORIES: &str = "evaluator, history, rates, window, fixture, placement, routing, scale_up, compaction or \
-                          compaction_sequence, or the case needs an input.event";
+                      occupancy_reports_until_stable, update or drain";
+const CATEGORIES: &str = "evaluator, history, rates, window, fixture, placement, routing, scale_up, compaction, \
+                          compaction_sequence or update, or the case needs an input.event";
 
 impl Question {
     pub(super) fn read(case: &Field<'_>) -> Result<Self, FieldError> {
@@ -79,6 +81,7 @@ impl Question {
             "scale_up" => Self::CheckCapacity,
             "compaction" => Self::Report,
             "compaction_sequence" => Self::UntilStable,
+            "update" => Self::Update,
             _ => return category.wrong(CATEGORIES),
         })
     }
@@ -96,6 +99,7 @@ impl Question {
             "check_capacity" => Self::CheckCapacity,
             "occupancy_report" => Self::Report,
             "occupancy_reports_until_stable" => Self::UntilStable,
+            "update" => Self::Update,
             "drain" => match worker_name(&event.get("worker"), workers)? {
                 Some(worker) => Self::Drain { worker },
                 None => return event.get("worker").wrong("the name of a worker"),

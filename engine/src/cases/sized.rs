@@ -9,6 +9,7 @@ use crate::compaction::{self, Step};
 use crate::group::Group;
 use crate::ids::Birth;
 use crate::ledger::Ledger;
+use crate::update;
 
 pub(super) fn growth(scene: &Scene, cast: &Cast) -> Growth {
     capacity::growth(&cast.group, &scene.policy, &SpawnHistory::default(), NOW)
@@ -56,6 +57,26 @@ pub(super) fn retired(group: &Group, step: Step) -> Value {
         Step::Drain(birth) => name(group, birth),
         Step::None | Step::CancelSpawn(_) => Value::Null,
     }
+}
+
+/// Who of an older template is replaced, or made for that; growth and C8 aside.
+pub(super) fn update(scene: &Scene) -> Answer {
+    let group = &scene.cast.group;
+    let Some(update) = update::update(group, &scene.policy, &SpawnHistory::default(), NOW) else {
+        let because = "nobody of an older template is to be replaced";
+        return object(json!({"spawn": 0, "replace": null, "reason": "nothing", "because": because}));
+    };
+    let (spawn, replace) = match update.step {
+        update::Step::None => (0, Value::Null),
+        update::Step::Spawn => (1, Value::Null),
+        update::Step::Replace(birth) => (0, name(group, birth)),
+    };
+    object(json!({
+        "spawn": spawn,
+        "replace": replace,
+        "reason": update.because.code,
+        "because": update.because.to_string(),
+    }))
 }
 
 pub(super) fn report(scene: &Scene) -> Answer {

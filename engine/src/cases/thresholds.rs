@@ -5,13 +5,13 @@ use std::time::Duration;
 use crate::field::{Field, FieldError};
 use crate::occupancy::Limits;
 use crate::share::Share;
-use crate::thresholds::{MoveMode, Policy};
+use crate::thresholds::{MoveMode, Policy, UpdateType};
 
 /// Bytes in a megabyte of `memory_limit_mb`.
 const MEGABYTE: f64 = 1_048_576.0;
 
 /// What `input.thresholds` may name.
-pub(super) const FIELDS: [&str; 12] = [
+pub(super) const FIELDS: [&str; 13] = [
     "reception_threshold",
     "admission_threshold",
     "compaction_margin_workers",
@@ -24,6 +24,7 @@ pub(super) const FIELDS: [&str; 12] = [
     "interval_s",
     "max_surge",
     "moves",
+    "update",
 ];
 
 pub(super) fn policy(thresholds: &Field<'_>) -> Result<Policy, FieldError> {
@@ -63,6 +64,7 @@ pub(super) fn policy(thresholds: &Field<'_>) -> Result<Policy, FieldError> {
                 .unwrap_or(defaults.limits.cpu_cores),
         },
         moves: moves(&thresholds.get("moves"))?,
+        update: update(&thresholds.get("update"))?,
         ..defaults
     })
 }
@@ -84,5 +86,14 @@ fn moves(field: &Field<'_>) -> Result<MoveMode, FieldError> {
         None | Some("Live") => Ok(MoveMode::Live),
         Some("Drain") => Ok(MoveMode::Drain),
         Some(_) => field.wrong("Live or Drain"),
+    }
+}
+
+fn update(field: &Field<'_>) -> Result<UpdateType, FieldError> {
+    match field.optional_text()? {
+        None | Some("Move") => Ok(UpdateType::Move),
+        Some("Drain") => Ok(UpdateType::Drain),
+        Some("OnDelete") => Ok(UpdateType::OnDelete),
+        Some(_) => field.wrong("Move, Drain or OnDelete"),
     }
 }

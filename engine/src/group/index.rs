@@ -23,6 +23,8 @@ pub(super) struct Index {
     pub(super) draining: BTreeSet<Birth>,
     /// Compaction drains, the least occupied first.
     pub(super) compacting: BTreeSet<(Share, Birth)>,
+    /// Drains of workers of an older template.
+    pub(super) updating: BTreeSet<Birth>,
     /// Drains that came to an end of some kind.
     pub(super) ended: BTreeSet<Birth>,
     /// Drains of workers that must go, by their begin.
@@ -55,6 +57,7 @@ struct Facets {
     nascent: Option<Duration>,
     draining: bool,
     compacting: Option<Share>,
+    updating: bool,
     ended: bool,
     must_go_since: Option<Duration>,
     stale: bool,
@@ -79,6 +82,7 @@ impl Facets {
                 facets.ended = drain.progress != DrainProgress::Running;
                 match drain.kind {
                     DrainKind::Compaction => facets.compacting = Some(worker.occupancy),
+                    DrainKind::Update => facets.updating = true,
                     DrainKind::MustGo => {
                         facets.must_go = true;
                         facets.must_go_since = Some(drain.since);
@@ -169,6 +173,7 @@ impl Index {
         belong(&mut self.placeable, || birth, old.placeable, new.placeable);
         belong(&mut self.fresh, || birth, old.fresh, new.fresh);
         belong(&mut self.draining, || birth, old.draining, new.draining);
+        belong(&mut self.updating, || birth, old.updating, new.updating);
         belong(&mut self.ended, || birth, old.ended, new.ended);
         belong(&mut self.stale, || birth, old.stale, new.stale);
         order(&mut self.free, birth, old.free, new.free);

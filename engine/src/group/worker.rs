@@ -13,6 +13,8 @@ pub enum DrainKind {
     Compaction,
     /// Its pod must go (D2); nothing cancels that.
     MustGo,
+    /// It is of an older template and workers of the new one take over.
+    Update,
 }
 
 /// How far a drain has come.
@@ -104,7 +106,7 @@ pub struct WorkerView {
     pub transit: Share,
     /// No victim before this (C7).
     pub passed_over_until: Option<Duration>,
-    /// Of an older template and about to be replaced, so that its replacement may exceed `max` (G2).
+    /// Of an older template: its replacement may exceed `max` (G2).
     pub outdated: bool,
     /// What is known to keep a spawn from coming up (G4).
     pub hindered: Option<SpawnFault>,

@@ -160,6 +160,7 @@ impl Decided {
             Some(Action::CancelSpawn { birth }) => (Some("cancel_spawn"), Some(birth), None),
             Some(Action::AbandonSpawn { birth }) => (Some("abandon_spawn"), Some(birth), None),
             Some(Action::Drain { birth }) => (Some("drain"), Some(birth), None),
+            Some(Action::Replace { birth }) => (Some("replace"), Some(birth), None),
             Some(Action::CancelDrain { birth }) => (Some("cancel_drain"), Some(birth), None),
             Some(Action::Retire { birth }) => (Some("retire"), Some(birth), None),
         };
@@ -272,7 +273,12 @@ fn notes(saved: &Saved, view: &crate::WorkerView) -> Vec<String> {
         notes.push(format!("C7: no victim for {} s", whole_seconds(until, now)));
     }
     if view.outdated {
-        notes.push("G2: of an older template, about to be replaced".to_owned());
+        let fate = if saved.policy().replaces() {
+            "to be replaced"
+        } else {
+            "replaced once its pod is deleted"
+        };
+        notes.push(format!("G2: of an older template, {fate}"));
     }
     if let Some(fault) = view.hindered {
         notes.push(format!("G4: does not come up, {}", words::fault(fault)));

@@ -8,7 +8,7 @@ use super::answer::{grows, name, whole_seconds};
 use super::{Saved, SavedUser, Stays, words};
 use crate::capacity::Growth;
 use crate::compaction::{self, Compaction, Step, Survivors, move_order};
-use crate::group::WorkerView;
+use crate::group::{DrainKind, WorkerView};
 use crate::ids::Birth;
 use crate::plan::{Action, Plan};
 use crate::share::Share;
@@ -53,14 +53,14 @@ pub(super) struct Move {
 
 impl Victim {
     pub(super) fn of(saved: &Saved, plan: &Plan, growth: &Growth, compaction: &Compaction) -> Option<Self> {
-        let victim = compaction::victim(saved.group(), saved.taken_at())?;
+        let victim = compaction::victim(saved.group(), saved.policy(), saved.taken_at())?;
         Some(Self {
             worker: victim.name.to_string(),
             occupancy: victim.occupancy.as_f64(),
             users: victim.users,
             because: because(saved, victim),
             blocked_by: blocked(saved, plan, growth, compaction),
-            moves: moves(saved, victim, BTreeMap::new()),
+            moves: moves(saved, victim, DrainKind::Compaction, BTreeMap::new()),
         })
     }
 }
@@ -80,7 +80,7 @@ fn because(saved: &Saved, victim: &WorkerView) -> String {
 fn blocked(saved: &Saved, plan: &Plan, growth: &Growth, compaction: &Compaction) -> Vec<String> {
     if plan
         .actions()
-        .any(|action| matches!(action, Action::Drain { .. }))
+        .any(|action| matches!(action, Action::Drain { .. } | Action::Replace { .. }))
     {
         return Vec::new();
     }
@@ -94,6 +94,9 @@ fn blocked(saved: &Saved, plan: &Plan, growth: &Growth, compaction: &Compaction)
             reasons.push(format!("spec.mode is {}: nobody is compacted", words::mode(mode)));
         }
         _ => reasons.push(compaction.because.to_string()),
+    }
+    if let Some(update) = plan.update.as_ref().filter(|update| !update.is_blocked()) {
+        reasons.push(format!("the update comes first: {}", update.because));
     }
     reasons
 }
@@ -112,14 +115,14 @@ impl Drained {
             progress: words::progress(drain.progress),
             for_s: saved.taken_at().saturating_sub(drain.since).as_secs(),
             users: worker.users,
-            moves: moves(saved, worker, transit.clone()),
+            moves: moves(saved, worker, drain.kind, transit.clone()),
         };
         group.drains().map(row).collect()
     }
 }
 
 /// The users of `from` in the order of C6, each with the target chosen for him after those before him.
-fn moves(saved: &Saved, from: &WorkerView, added: BTreeMap<Birth, Share>) -> Vec<Move> {
+fn moves(saved: &Saved, from: &WorkerView, kind: DrainKind, added: BTreeMap<Birth, Share>) -> Vec<Move> {
     let (group, policy) = (saved.group(), saved.policy());
     if saved.users(from.birth).is_empty() {
         return Vec::new();
@@ -140,7 +143,7 @@ fn moves(saved: &Saved, from: &WorkerView, added: BTreeMap<Birth, Share>) -> Vec
     let users = saved.users(from.birth).iter();
     let order = move_order(users.map(|user| (user, user.open_requests)));
     let one = |user: &SavedUser| {
-        let stays = stays(saved, user);
+        let stays = stays(saved, kind, user);
         let target = if stays.is_none() { next() } else { None };
         let nobody = || {
             target
@@ -160,9 +163,12 @@ fn moves(saved: &Saved, from: &WorkerView, added: BTreeMap<Birth, Share>) -> Vec
     order.into_iter().map(one).collect()
 }
 
-fn stays(saved: &Saved, user: &SavedUser) -> Option<String> {
+fn stays(saved: &Saved, kind: DrainKind, user: &SavedUser) -> Option<String> {
     if saved.policy().moves == MoveMode::Drain {
         return Some("moves.mode is Drain: he leaves by himself (C7)".to_owned());
+    }
+    if !saved.policy().moves_users(kind) {
+        return Some("updateStrategy.type is Drain: he leaves by himself (D2)".to_owned());
     }
     match user.stays? {
         Stays::PinnedStream => Some("an open stream pins him (C7)".to_owned()),

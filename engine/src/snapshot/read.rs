@@ -15,7 +15,7 @@ use crate::ids::{Birth, UserId};
 use crate::occupancy::Limits;
 use crate::share::Share;
 use crate::strict;
-use crate::thresholds::Policy;
+use crate::thresholds::{Policy, UpdateType};
 
 /// Counts of workers, rows and failures: far above what any group has, far below where sums end.
 const MAX_COUNT: u64 = 1_000_000_000;
@@ -126,6 +126,7 @@ fn policy(field: &Field<'_>) -> Result<Policy, FieldError> {
         "cpu_cores",
         "moves",
         "mode",
+        "update",
     ])?;
     let share = |name| required(&field.get(name), read_share);
     let seconds = |name| required(&field.get(name), read_seconds);
@@ -149,6 +150,15 @@ fn policy(field: &Field<'_>) -> Result<Policy, FieldError> {
         },
         moves: word(&field.get("moves"), &words::MOVES, words::moves)?,
         mode: word(&field.get("mode"), &words::MODES, words::mode)?,
+        update: update(&field.get("update"))?,
+    })
+}
+
+/// Absent in snapshots from before there was another than Move.
+fn update(field: &Field<'_>) -> Result<UpdateType, FieldError> {
+    let given = field.optional();
+    given.map_or(Ok(UpdateType::Move), |field| {
+        word(field, &words::UPDATES, words::update)
     })
 }
 

@@ -2,11 +2,12 @@
 
 use super::Stays;
 use crate::group::{DrainKind, DrainProgress, SpawnFault, WorkerState};
-use crate::thresholds::{Mode, MoveMode};
+use crate::thresholds::{Mode, MoveMode, UpdateType};
 
 pub(super) const MODES: [Mode; 3] = [Mode::Active, Mode::Recommend, Mode::Frozen];
 pub(super) const MOVES: [MoveMode; 2] = [MoveMode::Live, MoveMode::Drain];
-pub(super) const KINDS: [DrainKind; 2] = [DrainKind::Compaction, DrainKind::MustGo];
+pub(super) const KINDS: [DrainKind; 3] = [DrainKind::Compaction, DrainKind::MustGo, DrainKind::Update];
+pub(super) const UPDATES: [UpdateType; 3] = [UpdateType::Move, UpdateType::Drain, UpdateType::OnDelete];
 pub(super) const PROGRESS: [DrainProgress; 3] =
     [DrainProgress::Running, DrainProgress::Empty, DrainProgress::Stuck];
 pub(super) const FAULTS: [SpawnFault; 3] =
@@ -27,10 +28,19 @@ pub(super) fn moves(moves: MoveMode) -> &'static str {
     }
 }
 
+pub(super) fn update(update: UpdateType) -> &'static str {
+    match update {
+        UpdateType::Move => "Move",
+        UpdateType::Drain => "Drain",
+        UpdateType::OnDelete => "OnDelete",
+    }
+}
+
 pub(super) fn kind(kind: DrainKind) -> &'static str {
     match kind {
         DrainKind::Compaction => "compaction",
         DrainKind::MustGo => "must_go",
+        DrainKind::Update => "update",
     }
 }
 

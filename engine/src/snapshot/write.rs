@@ -8,7 +8,7 @@ use super::{Saved, SavedUser, Stays, VERSION, words};
 use crate::capacity::SpawnHistory;
 use crate::group::{Drain, SpawnFault, WorkerState, WorkerView};
 use crate::occupancy::Limits;
-use crate::thresholds::Policy;
+use crate::thresholds::{Policy, UpdateType};
 
 #[derive(Serialize)]
 struct SavedLine<'a> {
@@ -39,6 +39,9 @@ struct PolicyFields {
     cpu_cores: String,
     moves: &'static str,
     mode: &'static str,
+    /// Left out where it is Move, as in snapshots from before there was another.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    update: Option<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -130,6 +133,7 @@ fn policy(policy: &Policy) -> PolicyFields {
         },
         moves,
         mode,
+        update,
     } = policy;
     PolicyFields {
         reception: write_share(reception),
@@ -147,6 +151,7 @@ fn policy(policy: &Policy) -> PolicyFields {
         cpu_cores: cpu_cores.to_string(),
         moves: words::moves(moves),
         mode: words::mode(mode),
+        update: (update != UpdateType::Move).then(|| words::update(update)),
     }
 }
 

@@ -199,6 +199,7 @@ impl<'a> World<'a> {
                 self.ready.remove(&birth);
                 self.group.remove(birth);
             }
+            Action::Replace { birth } => panic!("{birth} is of the only template"),
             Action::Drain { birth } => {
                 assert_ne!(Some(birth), self.group.reception().map(|worker| worker.birth));
                 self.added.clear();

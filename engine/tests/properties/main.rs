@@ -16,4 +16,5 @@ mod placement;
 mod plan;
 mod readers;
 mod snapshot;
+mod updates;
 mod world;

@@ -83,8 +83,9 @@ proptest! {
                     (birth, |worker| worker.nascent_since().is_some())
                 }
                 Action::Drain { birth } => (birth, WorkerView::is_placeable),
+                Action::Replace { birth } => (birth, |worker| worker.is_placeable() && worker.outdated),
                 Action::CancelDrain { birth } => (birth, |worker| {
-                    worker.drain().is_some_and(|drain| drain.kind == DrainKind::Compaction)
+                    worker.drain().is_some_and(|drain| drain.kind != DrainKind::MustGo)
                 }),
                 Action::Retire { birth } => (birth, |worker| worker.drain().is_some()),
             };

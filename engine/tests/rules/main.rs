@@ -7,3 +7,4 @@ mod growth;
 #[path = "../scene/mod.rs"]
 mod scene;
 mod unknown;
+mod update;

@@ -118,7 +118,7 @@ fn what_makes_a_worker_special_is_noted_and_said_only_while_it_lasts() {
             "E5: stale, its figures are unknown",
             "E5: has not filled a smoothing window in this term",
             "G1: counts as room for 9 s",
-            "G2: of an older template, about to be replaced",
+            "G2: of an older template, to be replaced",
         ])
     );
     assert_eq!(notes(1), json!(["C4: 0.05 moved here is not measured yet"]));

@@ -7,7 +7,9 @@ use elastic_pool_engine::group::{Drain, DrainKind, DrainProgress, SpawnFault};
 use elastic_pool_engine::ids::UserId;
 use elastic_pool_engine::occupancy::Limits;
 use elastic_pool_engine::snapshot::{MAX_USERS, Saved, SavedUser, Stays};
-use elastic_pool_engine::{Birth, Group, Mode, MoveMode, Policy, Share, Snapshot, WorkerState, WorkerView};
+use elastic_pool_engine::{
+    Birth, Group, Mode, MoveMode, Policy, Share, Snapshot, UpdateType, WorkerState, WorkerView,
+};
 use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -45,7 +47,11 @@ fn state() -> impl Strategy<Value = WorkerState> {
         Just(DrainProgress::Empty),
         Just(DrainProgress::Stuck)
     ];
-    let kind = prop_oneof![Just(DrainKind::Compaction), Just(DrainKind::MustGo)];
+    let kind = prop_oneof![
+        Just(DrainKind::Compaction),
+        Just(DrainKind::MustGo),
+        Just(DrainKind::Update)
+    ];
     prop_oneof![
         4 => Just(WorkerState::Routable),
         1 => time().prop_map(|since| WorkerState::Nascent { since }),
@@ -105,12 +111,24 @@ fn policy() -> impl Strategy<Value = Policy> {
     let count = || prop_oneof![0usize..9, Just(1_000_000_000)];
     let mode = prop_oneof![Just(Mode::Active), Just(Mode::Recommend), Just(Mode::Frozen)];
     let moves = prop_oneof![Just(MoveMode::Live), Just(MoveMode::Drain)];
+    let update = prop_oneof![
+        Just(UpdateType::Move),
+        Just(UpdateType::Drain),
+        Just(UpdateType::OnDelete)
+    ];
     let limits = (prop::option::of(any::<u64>()), -1.0f64..1.0);
     let times = (time(), time(), time());
     let shares = (share(), share(), share());
     let counts = (count(), count(), count(), prop::option::of(count()), count());
-    (shares, counts, times, limits, moves, mode).prop_map(
-        |((reception, admission, margin), counts, times, (memory_bytes, cpu_cores), moves, mode)| Policy {
+    (shares, counts, times, limits, moves, (mode, update)).prop_map(
+        |(
+            (reception, admission, margin),
+            counts,
+            times,
+            (memory_bytes, cpu_cores),
+            moves,
+            (mode, update),
+        )| Policy {
             reception,
             admission,
             margin,
@@ -128,6 +146,7 @@ fn policy() -> impl Strategy<Value = Policy> {
             },
             moves,
             mode,
+            update,
         },
     )
 }

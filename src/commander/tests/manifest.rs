@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use elastic_pool_engine::UpdateType;
+
 use crate::vehicle::{GroupSpec, Mode, ObjectKey};
 
 pub(super) fn pool() -> ObjectKey {
@@ -49,5 +51,8 @@ pub(super) fn spec() -> GroupSpec {
         parallelism: 2,
         close_streams: true,
         template_hash: "t1".into(),
+        agent_hash: String::new(),
+        update: UpdateType::Move,
+        guest_timeout: Duration::from_mins(10),
     }
 }

@@ -16,4 +16,5 @@ mod open_moves;
 mod peers;
 mod recovery;
 mod spawns;
+mod updates;
 mod world;

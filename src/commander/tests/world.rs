@@ -152,6 +152,7 @@ impl World {
             app_restarts: 0,
             failure: None,
             template_hash: "t1".into(),
+            agent_hash: "a1".into(),
             must_go: false,
         }
     }
@@ -168,7 +169,11 @@ impl World {
         let groups: Vec<ObjectKey> = self.orders.desired.keys().cloned().collect();
         for group in groups {
             for birth in self.wanted(&group) {
-                self.fact(Fact::Worker(Box::new(World::fact_in(&group, birth))));
+                let made = WorkerFact {
+                    template_hash: self.commander.groups[&group].spec.template_hash.clone(),
+                    ..World::fact_in(&group, birth)
+                };
+                self.fact(Fact::Worker(Box::new(made)));
                 self.hello(birth, Vec::new());
             }
         }

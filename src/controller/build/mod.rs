@@ -14,7 +14,7 @@ pub use gateway::{
     PoolSecrets, gateway_address, gateway_budget, gateway_deployment, gateway_objects, gateway_secret,
     gateway_service, gateway_service_account, implicit_pool, tickets_secret,
 };
-pub use worker::{group_budget, worker_pod};
+pub use worker::{agent_hash, group_budget, worker_pod};
 
 /// What agents and gateways are made of, as the operator was told at its start.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -38,12 +38,14 @@ pub fn worker_pod(
         .map_err(|error| FieldError::new(POD, error, "write a pod spec"))?;
     refusals::check(group, &app, &spec)?;
     let grace = grace_seconds(group, &spec)?;
+    let agent = agent(group, &app, env, grace)?;
+    let agent_hash = resolve::hash(&agent);
     spec["terminationGracePeriodSeconds"] = grace.into();
     spec["restartPolicy"] = "Always".into();
     spec["shareProcessNamespace"] = true.into();
     add_pull_secrets(list_mut(&mut spec, "imagePullSecrets", POD)?, &env.pull_secrets);
     // First, so that its startup probe holds back everything that may want the token.
-    list_mut(&mut spec, "initContainers", POD)?.insert(0, agent(group, &app, env, grace)?);
+    list_mut(&mut spec, "initContainers", POD)?.insert(0, agent);
     list_mut(&mut spec, "volumes", POD)?.extend([
         json!({"name": labels::TOKEN_VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}),
         json!({"name": labels::STATE_VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}}),
@@ -64,9 +66,20 @@ pub fn worker_pod(
     Ok(json!({
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": metadata(group, &app, birth, name),
+        "metadata": metadata(group, &app, birth, name, &agent_hash),
         "spec": spec,
     }))
+}
+
+/// Hash of the agent's container in the pods that this group's workers are made of now.
+///
+/// Errors: as for [`worker_pod`].
+pub fn agent_hash(group: &PoolGroup, env: &OperatorEnv) -> Result<String, FieldError> {
+    let app = resolve::app_target(group)?;
+    let spec = serde_json::to_value(&group.spec.template.spec)
+        .map_err(|error| FieldError::new(POD, error, "write a pod spec"))?;
+    let grace = grace_seconds(group, &spec)?;
+    Ok(resolve::hash(&agent(group, &app, env, grace)?))
 }
 
 /// The pod's grace: the template's, or what a drain takes.
@@ -78,7 +91,7 @@ fn grace_seconds(group: &PoolGroup, spec: &Value) -> Result<u64, FieldError> {
     Ok(wanted.max(drain.as_secs() + GRACE_BEYOND_DRAIN_SECONDS))
 }
 
-fn metadata(group: &PoolGroup, app: &AppTarget, birth: Birth, name: &str) -> Value {
+fn metadata(group: &PoolGroup, app: &AppTarget, birth: Birth, name: &str, agent_hash: &str) -> Value {
     let template = &group.spec.template.metadata;
     let (group_name, pool) = (group.name_any(), group.spec.pool.as_str());
     let text = |(name, value): (&String, &String)| (name.clone(), Value::from(value.as_str()));
@@ -98,6 +111,7 @@ fn metadata(group: &PoolGroup, app: &AppTarget, birth: Birth, name: &str) -> Val
         labels::TEMPLATE_HASH.to_owned(),
         resolve::template_hash(group).into(),
     );
+    annotations.insert(labels::AGENT_HASH.to_owned(), agent_hash.into());
     annotations.insert(
         labels::DEFAULT_CONTAINER.to_owned(),
         app.container.as_str().into(),

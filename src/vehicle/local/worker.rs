@@ -136,6 +136,7 @@ impl Workers {
             app_restarts: 0,
             failure: None,
             template_hash: app.template_hash,
+            agent_hash: String::new(),
             must_go: false,
         };
         // The fact goes first: an agent of a pod that nobody knows is refused.

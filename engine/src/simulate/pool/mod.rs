@@ -354,7 +354,7 @@ impl<'a> Pool<'a> {
                 self.spawns.fail(self.now, SpawnFault::TimedOut);
                 self.remove(birth)
             }
-            Action::Drain { birth } => self.drain(birth),
+            Action::Drain { birth } | Action::Replace { birth } => self.drain(birth),
             Action::CancelDrain { birth } => self.cancel_drain(birth),
             Action::Retire { birth } => {
                 let empty = self
