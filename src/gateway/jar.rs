@@ -1,13 +1,16 @@
 //! The Cookie header: finds our cookie in it, takes it out byte for byte, and remembers opened ones; it judges none.
 
 use std::collections::HashMap;
+use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::header::COOKIE;
 use http::{HeaderMap, HeaderValue};
 use parking_lot::Mutex;
 
 use super::cookie::{Cookie, Seal};
+use super::spread::{Spread, shard_of};
 
 /// Browsers keep these names for Secure cookies; the first for those of one host.
 const HOST_PREFIX: &str = "__Host-";
@@ -41,6 +44,24 @@ impl Names {
     fn is_ours(&self, name: &[u8]) -> bool {
         name == self.plain.as_bytes() || name == self.secure.as_bytes()
     }
+
+    /// Name and value of a pair of ours; almost all others are told by their first bytes.
+    fn ours<'a>(&self, piece: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
+        let piece = piece.trim_ascii_start();
+        let begins = piece.starts_with(self.plain.as_bytes()) || piece.starts_with(self.secure.as_bytes());
+        begins.then(|| pair(piece)).filter(|(name, _)| self.is_ours(name))
+    }
+}
+
+/// The pairs of a Cookie header, as they stand.
+fn pieces(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = Some(line);
+    std::iter::from_fn(move || {
+        let line = rest?;
+        let end = memchr::memchr(b';', line);
+        rest = end.map(|end| &line[end + 1..]);
+        Some(&line[..end.unwrap_or(line.len())])
+    })
 }
 
 /// Name and value of one pair of a Cookie header.
@@ -66,13 +87,10 @@ pub(crate) fn take<T>(
     let (mut found, mut ours, mut lines) = (None, false, 0);
     for value in headers.get_all(COOKIE) {
         lines += 1;
-        for piece in value.as_bytes().split(|byte| *byte == b';') {
-            let (name, value) = pair(piece);
-            if names.is_ours(name) {
-                ours = true;
-                if found.is_none() && name == wanted {
-                    found = open(value);
-                }
+        for (name, value) in pieces(value.as_bytes()).filter_map(|piece| names.ours(piece)) {
+            ours = true;
+            if found.is_none() && name == wanted {
+                found = open(value);
             }
         }
     }
@@ -83,33 +101,47 @@ pub(crate) fn take<T>(
 }
 
 fn rebuild(headers: &mut HeaderMap, names: &Names, join: bool) {
-    let mut kept: Vec<Vec<u8>> = Vec::new();
-    for value in headers.get_all(COOKIE) {
-        let mut line: Vec<u8> = Vec::with_capacity(value.len());
-        for piece in value.as_bytes().split(|byte| *byte == b';') {
-            if names.is_ours(pair(piece).0) {
-                continue;
-            }
-            if line.is_empty() {
-                line.extend_from_slice(piece.trim_ascii_start());
-            } else {
-                line.push(b';');
-                line.extend_from_slice(piece);
-            }
+    let mut kept = headers
+        .get_all(COOKIE)
+        .iter()
+        .map(|value| without_ours(value.as_bytes(), names))
+        .filter(|line| !line.is_empty());
+    let (first, more) = (kept.next(), kept.collect::<Vec<_>>());
+    let Some(mut first) = first else {
+        headers.remove(COOKIE);
+        return;
+    };
+    let to_value = |line: Vec<u8>| HeaderValue::from_maybe_shared(Bytes::from(line));
+    let more = if join {
+        for line in more {
+            first.extend_from_slice(b"; ");
+            first.extend_from_slice(&line);
         }
-        if !line.is_empty() {
-            kept.push(line);
+        Vec::new()
+    } else {
+        more
+    };
+    // What was taken out of a value is one.
+    if let Ok(value) = to_value(first) {
+        headers.insert(COOKIE, value);
+    }
+    for value in more.into_iter().flat_map(to_value) {
+        headers.append(COOKIE, value);
+    }
+}
+
+/// A Cookie header without our pair; the others keep every byte.
+fn without_ours(line: &[u8], names: &Names) -> Vec<u8> {
+    let mut kept = Vec::with_capacity(line.len());
+    for piece in pieces(line).filter(|piece| names.ours(piece).is_none()) {
+        if kept.is_empty() {
+            kept.extend_from_slice(piece.trim_ascii_start());
+        } else {
+            kept.push(b';');
+            kept.extend_from_slice(piece);
         }
     }
-    headers.remove(COOKIE);
-    if join && kept.len() > 1 {
-        kept = vec![kept.join(&b"; "[..])];
-    }
-    for line in kept {
-        if let Ok(value) = HeaderValue::from_bytes(&line) {
-            headers.append(COOKIE, value);
-        }
-    }
+    kept
 }
 
 /// An opened cookie with what each request needs of it.
@@ -133,8 +165,8 @@ fn client_header(client: &str) -> HeaderValue {
 
 #[derive(Default)]
 struct Generations {
-    young: HashMap<Box<[u8]>, Arc<Known>>,
-    old: HashMap<Box<[u8]>, Arc<Known>>,
+    young: HashMap<Box<[u8]>, Arc<Known>, Spread>,
+    old: HashMap<Box<[u8]>, Arc<Known>, Spread>,
 }
 
 /// Opened cookies by their value, so that a browser's cookie is unsealed once and not at each request.
@@ -147,13 +179,8 @@ pub(crate) struct Opened {
 impl Opened {
     /// The cookie of this value, if it is ours.
     pub(crate) fn open(&self, seal: &Seal, value: &[u8]) -> Option<Arc<Known>> {
-        // The last characters are those of an authentication tag: evenly spread.
-        let spread = value
-            .iter()
-            .rev()
-            .take(4)
-            .fold(0_usize, |sum, byte| sum * 31 + usize::from(*byte));
-        let shard = &self.shards[spread % SHARDS];
+        // The last characters are those of an authentication tag, which nobody chooses.
+        let shard = &self.shards[shard_of(Spread::default().hash_one(value), SHARDS)];
         {
             let mut shard = shard.lock();
             if let Some(known) = shard.young.get(value) {

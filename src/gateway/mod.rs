@@ -28,6 +28,7 @@ mod serve;
 mod server;
 mod set_cookie;
 mod shards;
+mod spread;
 mod streams;
 mod table;
 mod tls;

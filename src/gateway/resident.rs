@@ -1,27 +1,33 @@
 //! One user of the table: who owns him, his client ids, his counters, in as little memory as they need; it looks nobody up.
 
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use elastic_pool_engine::ids::{Birth, ClientId, Epoch, UserId};
 use parking_lot::RwLock;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use percent_encoding::percent_encode_byte;
 
 use super::clock::UserClock;
 use crate::channel::proto;
-use crate::credentials::{hex_decode, hex_encode};
-
-/// What stands for itself in a user id of a header or a path.
-const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
+use crate::credentials::{hex_decode, hex_digits, hex_encode};
 
 /// A user id as `pool-user` carries it.
-pub(crate) fn user_text(user: &str) -> std::borrow::Cow<'_, str> {
-    percent_encode(user.as_bytes(), PLAIN).into()
+pub(crate) fn user_text(user: &str) -> Cow<'_, str> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    if user.bytes().all(is_plain) {
+        return Cow::Borrowed(user);
+    }
+    // Mail addresses have one byte that is not.
+    let mut text = String::with_capacity(user.len() + 8);
+    for byte in user.bytes() {
+        if is_plain(byte) {
+            text.push(char::from(byte));
+        } else {
+            text.push_str(percent_encode_byte(byte));
+        }
+    }
+    Cow::Owned(text)
 }
 
 /// Client ids; almost everybody has one.
@@ -166,9 +172,13 @@ impl Resident {
 }
 
 impl Owner {
-    /// 64 hex digits; empty when there is none.
-    pub(crate) fn ticket(&self) -> String {
-        ticket_text(self.ticket)
+    /// 64 hex digits; `None` when there is no ticket.
+    pub(crate) fn ticket(&self) -> Option<[u8; 64]> {
+        let mut text = [0; 64];
+        for (digits, byte) in text.chunks_exact_mut(2).zip(self.ticket) {
+            digits.copy_from_slice(&hex_digits(byte));
+        }
+        (self.ticket != [0; 32]).then_some(text)
     }
 }
 
@@ -219,7 +229,10 @@ mod tests {
             let told = ownership(7, clients);
             let resident = Resident::new(UserId::new("alice").unwrap(), &told);
             assert_eq!(resident.ownership(), told);
-            assert_eq!(resident.owner().ticket(), told.ticket);
+            assert_eq!(
+                resident.owner().ticket().as_ref().map(<[u8; 64]>::as_slice),
+                Some(told.ticket.as_bytes())
+            );
         }
         let bare = proto::Ownership {
             ticket: "no ticket".to_owned(),
@@ -229,8 +242,23 @@ mod tests {
             Resident::new(UserId::new("alice").unwrap(), &bare)
                 .owner()
                 .ticket(),
-            ""
+            None
         );
+    }
+
+    #[test]
+    fn a_user_id_is_written_so_that_every_reader_finds_it_again() {
+        for (user, text) in [
+            ("alice-1._~", "alice-1._~"),
+            ("a@b.test", "a%40b.test"),
+            ("é %", "%C3%A9%20%25"),
+        ] {
+            assert_eq!(user_text(user), text);
+            assert_eq!(
+                percent_encoding::percent_decode_str(text).decode_utf8().unwrap(),
+                user
+            );
+        }
     }
 
     #[test]

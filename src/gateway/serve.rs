@@ -7,7 +7,6 @@ use elastic_pool_engine::ids::{Birth, Epoch, UserId};
 use http::header::{CONNECTION, CONTENT_TYPE, EXPECT};
 use http::{HeaderMap, HeaderValue, Request, Response, request, response};
 use http_body::Body as _;
-use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 
 use super::access::{Line, X_REQUEST_ID};
@@ -31,6 +30,8 @@ use crate::channel::proto::found::Verdict;
 use crate::clock::unix_seconds;
 use crate::credentials::NoRandomness;
 use crate::exchange::{Answer, Reply, Upgraded};
+use crate::heads::recycle;
+use crate::serving::Inbound;
 use crate::wire::Framing;
 
 /// Pause before the commander is asked again, or a worker that took no connection is tried again.
@@ -41,7 +42,7 @@ pub(crate) async fn serve(
     front: Arc<Front>,
     peer: &Peer,
     framing: Framing,
-    mut request: Request<Incoming>,
+    mut request: Request<Inbound>,
 ) -> Response<AnswerBody> {
     front.metrics.requests.inc();
     let is_h2 = request.version() == http::Version::HTTP_2;
@@ -89,6 +90,7 @@ pub(crate) async fn serve(
         secure,
         upgrade,
         started,
+        forwards: 0,
         permit: None,
         refused: None,
         slot: None,
@@ -136,6 +138,8 @@ struct Journey {
     secure: bool,
     upgrade: Option<OnUpgrade>,
     started: Duration,
+    /// Attempts so far.
+    forwards: u32,
     /// A released request's turn.
     permit: Option<Permit>,
     /// What an agent refused, until the commander has said what to do.
@@ -158,6 +162,7 @@ impl Drop for Journey {
         if !self.ended {
             self.front.metrics.ended(Outcome::Abandoned);
         }
+        recycle(std::mem::take(&mut self.head.headers));
     }
 }
 
@@ -220,7 +225,7 @@ impl Journey {
     }
 
     async fn wait_in_turn(&mut self, user: &UserId) -> Result<bool, Outcome> {
-        if self.permit.is_some() {
+        if self.permit.is_some() || self.front.holds.is_empty() {
             return Ok(false);
         }
         let now = self.front.clock.now();
@@ -247,7 +252,12 @@ impl Journey {
         if upstream.open.load(std::sync::atomic::Ordering::Relaxed) >= OPEN_MAX {
             return Err(Outcome::Overflow);
         }
-        let began = self.front.clock.now();
+        // The first attempt begins with the request, unless something was waited for.
+        let began = match self.forwards {
+            0 if self.slot.is_none() && self.permit.is_none() => self.started,
+            _ => self.front.clock.now(),
+        };
+        self.forwards += 1;
         let open = self.front.open.open(Row {
             upstream: Arc::clone(upstream),
             who: who.clone(),

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use super::clock::Clocks;
 use super::resident::{ByUser, Owner, Resident};
 use super::shards::Sharded;
+use super::spread::Spread;
 use super::upstream::Upstream;
 use crate::channel::proto;
 use crate::credentials::Key;
@@ -59,7 +60,7 @@ impl Group {
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Topology {
     pub(crate) groups: Vec<Group>,
-    pub(crate) workers: HashMap<Birth, Arc<Upstream>>,
+    pub(crate) workers: HashMap<Birth, Arc<Upstream>, Spread>,
 }
 
 impl Topology {
@@ -101,7 +102,7 @@ struct Unconfirmed {
 pub(crate) struct Table {
     topology: ArcSwap<Topology>,
     users: Sharded<ByUser, ()>,
-    clients: Sharded<ClientId, Arc<Resident>>,
+    clients: Sharded<ClientId, Arc<Resident>, Spread>,
     version: AtomicU64,
     live: AtomicBool,
     received: AtomicBool,
