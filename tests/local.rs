@@ -10,6 +10,8 @@ mod deaths;
 mod decisions;
 #[path = "local/elasticity.rs"]
 mod elasticity;
+#[path = "local/evacuation.rs"]
+mod evacuation;
 #[path = "local/gateways.rs"]
 mod gateways;
 #[path = "local/hostile.rs"]
