@@ -20,6 +20,8 @@ mod gateways;
 mod hostile;
 #[path = "local/load.rs"]
 mod load;
+#[path = "local/logins.rs"]
+mod logins;
 #[path = "local/peers.rs"]
 mod peers;
 #[path = "local/readings.rs"]
@@ -28,3 +30,5 @@ mod readings;
 mod run;
 #[path = "local/starts.rs"]
 mod starts;
+#[path = "local/websockets.rs"]
+mod websockets;

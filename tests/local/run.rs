@@ -165,6 +165,11 @@ impl Run {
             .unwrap()
     }
 
+    /// Process of the commander.
+    pub(crate) fn pid(&self) -> u64 {
+        u64::from(self.child.id())
+    }
+
     /// Process of a gateway.
     pub(crate) fn gateway_pid(&self, number: usize) -> u64 {
         self.table()["gateways"][number]["pid"].as_u64().unwrap()
@@ -255,7 +260,9 @@ impl Drop for Run {
         if std::thread::panicking() {
             eprintln!("the end of the vehicle's log:\n{}", self.log());
         }
-        signal("-TERM", u64::from(self.child.id()));
+        signal("-TERM", self.pid());
+        // A test that failed may have left it stopped.
+        signal("-CONT", self.pid());
         let began = Clock::start();
         while began.now() < GRACE {
             if !matches!(self.child.try_wait(), Ok(None)) {
