@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use elastic_pool_engine::compaction::{move_order, target};
 use elastic_pool_engine::group::{DrainKind, DrainProgress};
 use elastic_pool_engine::ids::{Birth, UserId};
-use elastic_pool_engine::{Share, WorkerState};
+use elastic_pool_engine::{MoveMode, Share, WorkerState};
 
 use super::Commander;
 use super::operation::{Kind, Operation};
@@ -69,7 +69,9 @@ impl Commander {
                 WorkerState::Draining(drain) => Some(drain.kind),
                 _ => None,
             });
-            if !kind.is_some_and(|kind| group.policy.moves_users(kind)) {
+            // An open worker is left by its users only where its group is to be empty.
+            let live = group.policy.moves == MoveMode::Live && !group.is_open();
+            if !kind.map_or(live, |kind| group.policy.moves_users(kind)) {
                 continue;
             }
             let room = (group.spec.parallelism as usize).saturating_sub(self.operations.running(birth));
@@ -109,21 +111,55 @@ impl Commander {
         active.is_some_and(|at| self.now.saturating_sub(at) < BUSY)
     }
 
-    /// Starts one move to the target that C6 chooses; false when there is none.
+    /// Starts one move; false when nobody takes the user now.
     fn move_away(&mut self, group: &ObjectKey, pool: &ObjectKey, birth: Birth, user: &UserId) -> bool {
-        let (Some(state), Some(group)) = (self.drains.get_mut(&birth), self.groups.get(group)) else {
+        let Some(target) = self.target_for(group, birth) else {
+            return false;
+        };
+        let Some(state) = self.drains.get_mut(&birth) else {
             return false;
         };
         let share = state.share;
-        let Some(target) = target(&group.engine, &group.policy, birth, &state.added) else {
-            return false;
-        };
-        *state.added.entry(target).or_default() += share;
+        if self
+            .groups
+            .get(group)
+            .is_some_and(|group| group.engine.get(target).is_some())
+        {
+            *state.added.entry(target).or_default() += share;
+        }
         let mut operation = Operation::new(pool.clone(), user.clone(), birth, target, Kind::Move);
         operation.share = Some(share);
         self.operations.enqueue(operation);
         self.start_ready(pool, user);
         true
+    }
+
+    /// Where the next user of a worker goes: by C6 within his group, to another group where his own is to be empty or was
+    /// deleted (V9). Whose worker has to be gone in time goes to a full one rather than nowhere (D2).
+    fn target_for(&self, key: &ObjectKey, birth: Birth) -> Option<Birth> {
+        let group = self.groups.get(key)?;
+        let at_home = || {
+            let added = &self.drains.get(&birth)?.added;
+            target(&group.engine, &group.policy, birth, added)
+        };
+        if group.is_open() {
+            return at_home();
+        }
+        let room = self.outlet(key, false);
+        if group.gone {
+            // Its other workers end as well.
+            return room.or_else(|| self.outlet(key, true));
+        }
+        let drained = match self.view_of(birth)? {
+            WorkerState::Draining(drain) => Some(drain.kind),
+            _ => None,
+        };
+        match drained {
+            Some(DrainKind::MustGo) => room.or_else(at_home).or_else(|| self.outlet(key, true)),
+            // Where nobody else takes them, those who stay are brought together as ever.
+            Some(_) if self.outlets(key).next().is_none() => at_home(),
+            _ => room,
+        }
     }
 
     /// A move of a drain did not happen: its target is not fuller for it.

@@ -172,8 +172,7 @@ impl Commander {
                 tracing::info!(pool = %subject.0, source = %state.source, target = %state.target, cause = cause.code(),
                     "a move did not happen");
                 self.take_back_share(&operation);
-                self.operations
-                    .pause(subject, cause == Cause::Nack(Nack::NotHere), self.now);
+                self.operations.pause(subject, cause.code(), self.now);
             }
             Outcome::Lost(cause) => self.lost(subject, &operation, &state, cause),
         }
@@ -319,7 +318,7 @@ impl Commander {
         for operation in self.operations.overdue_answers(now) {
             let subject = (operation.pool.clone(), operation.user.clone());
             if operation.kind == Kind::Move {
-                self.operations.pause(&subject, false, now);
+                self.operations.pause(&subject, "late_answer", now);
             } else {
                 self.operations.enqueue(operation);
                 self.start_ready(&subject.0, &subject.1);

@@ -195,6 +195,7 @@ impl Journey {
                 Way::Gone if self.wait_for_move().await? => {}
                 Way::Gone => self.become_guest()?,
                 Way::Nobody => self.wait_for_change().await?,
+                Way::Closed => return Err(Outcome::Closed),
             }
         }
     }
@@ -403,6 +404,12 @@ impl Journey {
         began: Duration,
     ) -> Result<Response<AnswerBody>, Outcome> {
         let birth = open.upstream().birth;
+        let is_resident = matches!(who, Who::Owned(_)) && self.visitor.user.is_some();
+        if is_resident && *self.visitor.group != *open.upstream().group {
+            // He was moved to another group (V9): that one is his from now on.
+            self.visitor.group = Arc::clone(&open.upstream().group);
+            self.visitor.set_cookie = true;
+        }
         let mut finish = Finish {
             front: Arc::clone(&self.front),
             open,
