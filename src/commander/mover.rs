@@ -250,14 +250,16 @@ impl Commander {
     }
 
     /// An agent did what it was told.
-    pub(super) fn acknowledged(&mut self, _birth: Birth, ack: &proto::Ack) {
+    pub(super) fn acknowledged(&mut self, birth: Birth, ack: &proto::Ack) {
         let Some((subject, told)) = self.operations.commands.remove(&ack.id) else {
             self.deposit_taken(ack.id);
             return;
         };
+        let mut weight = None;
         let event = match told {
             Told::Snapshot => {
                 let package = ack.package.clone().unwrap_or_default();
+                weight = Some(package.bytes);
                 Event::Snapshotted(Package {
                     bytes: package.bytes,
                     sha256: package.sha256,
@@ -272,6 +274,10 @@ impl Commander {
             Told::Thaw => Event::Thawed,
         };
         self.advance(&subject, event);
+        if let Some(bytes) = weight {
+            self.learn_size(birth, bytes);
+            self.fill_drains();
+        }
     }
 
     /// An agent did not do what it was told.

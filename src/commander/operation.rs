@@ -200,12 +200,10 @@ impl Operations {
             .any(|active| active.operation.source == birth || active.operation.target == birth)
     }
 
-    /// Operations under way in this pool.
-    pub(super) fn running(&self, from: Birth) -> usize {
-        self.active
-            .values()
-            .filter(|active| active.operation.source == from)
-            .count()
+    /// Operations under way with an end like this.
+    pub(super) fn running(&self, is_end: impl Fn(Birth) -> bool) -> usize {
+        let touches = |active: &&Active| is_end(active.operation.source) || is_end(active.operation.target);
+        self.active.values().filter(touches).count()
     }
 
     /// The open move with this id.

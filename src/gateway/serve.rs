@@ -94,6 +94,7 @@ pub(crate) async fn serve(
         slot: None,
         is_h1: !is_h2,
         closes: framing == Framing::Unseen,
+        held: false,
         ended: false,
         entry,
     };
@@ -144,6 +145,8 @@ struct Journey {
     is_h1: bool,
     /// The connection ends with this answer.
     closes: bool,
+    /// It waited for a move's end.
+    held: bool,
     /// Its outcome is counted, or will be by the answer's end.
     ended: bool,
     /// The line of the access log, until the answer has it.
@@ -229,6 +232,7 @@ impl Journey {
                 let waited = self.front.clock.now().saturating_sub(now);
                 self.front.metrics.hold_seconds.observe(waited.as_secs_f64());
                 self.permit = Some(turn.ok_or(Outcome::HeldTooLong)?);
+                self.held = true;
                 Ok(true)
             }
         }
@@ -430,6 +434,9 @@ impl Journey {
         };
         hygiene::strip_pool(&mut head.headers);
         hygiene::strip_hop_by_hop(&mut head.headers);
+        if self.held {
+            hygiene::set_held(&mut head.headers, began.saturating_sub(self.started));
+        }
         if self.closes && self.is_h1 {
             head.headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }

@@ -14,6 +14,7 @@ mod manifest;
 mod modes;
 mod moves;
 mod open_moves;
+mod parallelism;
 mod peers;
 mod recovery;
 mod spawns;

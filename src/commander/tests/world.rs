@@ -209,6 +209,7 @@ impl World {
             told: Vec::new(),
             ignores: |_| false,
             nack_snapshots: false,
+            package_bytes: 0,
             closed: false,
         };
         self.agents.insert(birth, agent);
