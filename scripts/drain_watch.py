@@ -28,15 +28,15 @@ def total(text, metric, label=""):
 
 
 def leader(api, system):
-    """The metrics of the operator that leads; empty while none does."""
+    """Name and metrics of the operator that leads; empty while none does."""
     for pod in items(api, f"/api/v1/namespaces/{system}/pods"):
         try:
             text = read(f"{api}/api/v1/namespaces/{system}/pods/{pod['metadata']['name']}:9090/proxy/metrics")
         except (urllib.error.URLError, TimeoutError):
             continue
         if total(text, "elastic_pool_leader") == 1:
-            return text
-    return ""
+            return pod["metadata"]["name"], text
+    return "", ""
 
 
 def workers(api, namespace, group):
@@ -53,10 +53,12 @@ def workers(api, namespace, group):
     return "  ".join(f"{text:<28}" for text in told)
 
 
-def line(api, system, namespace, group, progress):
-    metrics = leader(api, system)
+def line(moved, api, system, namespace, group, progress):
+    """`moved` keeps the moves that each leader counted: a new one begins at nothing."""
+    name, metrics = leader(api, system)
     users = total(metrics, "elastic_pool_group_users", f'namespace="{namespace}"')
-    moves = total(metrics, "elastic_pool_moves_total", 'result="moved"')
+    moved[name] = total(metrics, "elastic_pool_moves_total", 'result="moved"')
+    moves = sum(moved.values())
     held = total(metrics, "elastic_pool_held_requests")
     with open(progress) as file:
         failed = re.findall(r"(\d+) failed", file.read())
@@ -65,10 +67,10 @@ def line(api, system, namespace, group, progress):
 
 
 def main(api, *rest):
-    begin = time.monotonic()
+    begin, moved = time.monotonic(), {}
     while True:
         try:
-            print(f"{time.monotonic() - begin:6.1f} s  {line(api, *rest)}", flush=True)
+            print(f"{time.monotonic() - begin:6.1f} s  {line(moved, api, *rest)}", flush=True)
         except (OSError, ValueError) as error:
             print(f"         no reading: {error}", flush=True)
         time.sleep(1)
