@@ -57,7 +57,7 @@ struct Proof<'a> {
 impl<'a> Proof<'a> {
     /// Nothing of a guest.
     fn of(who: &'a Who) -> Option<Self> {
-        let user = user_text(who.user()?.as_str());
+        let user = user_text(who.user_text()?);
         Some(match who {
             Who::Owned(owner) => Self {
                 user,

@@ -126,11 +126,20 @@ pub(crate) enum Who {
 }
 
 impl Who {
-    pub(crate) fn user(&self) -> Option<&UserId> {
+    pub(crate) fn user(&self) -> Option<UserId> {
+        match self {
+            Self::Guest => None,
+            Self::Owned(owner) => owner.resident.id(),
+            Self::Unowned(user) => Some(user.clone()),
+        }
+    }
+
+    /// The same as text, for which nothing has to be copied.
+    pub(crate) fn user_text(&self) -> Option<&str> {
         match self {
             Self::Guest => None,
             Self::Owned(owner) => Some(&owner.resident.user),
-            Self::Unowned(user) => Some(user),
+            Self::Unowned(user) => Some(user.as_str()),
         }
     }
 

@@ -84,49 +84,83 @@ pub(crate) fn take<T>(
     mut open: impl FnMut(&[u8]) -> Option<T>,
 ) -> Option<T> {
     let wanted = names.of(secure).as_bytes();
-    let (mut found, mut ours, mut lines) = (None, false, 0);
+    let (mut found, mut ours, mut lines) = (None, 0, 0);
+    let mut without = Vec::new();
     for value in headers.get_all(COOKIE) {
         lines += 1;
-        for (name, value) in pieces(value.as_bytes()).filter_map(|piece| names.ours(piece)) {
-            ours = true;
+        let line = value.as_bytes();
+        for piece in pieces(line) {
+            let Some((name, value)) = names.ours(piece) else {
+                continue;
+            };
+            ours += 1;
             if found.is_none() && name == wanted {
                 found = open(value);
             }
+            if ours == 1 {
+                without = cut(line, piece);
+            }
         }
     }
-    if ours || (join && lines > 1) {
+    if ours == 1 && lines == 1 {
+        // As almost always: what is left is known already.
+        set(headers, vec![without]);
+    } else if ours > 0 || (join && lines > 1) {
         rebuild(headers, names, join);
     }
     found
 }
 
+/// `line` without `piece` of it.
+fn cut(line: &[u8], piece: &[u8]) -> Vec<u8> {
+    let from = piece.as_ptr() as usize - line.as_ptr() as usize;
+    let (before, behind) = (&line[..from], &line[from + piece.len()..]);
+    let before = before.strip_suffix(b";").unwrap_or(before);
+    let begins = |part: &[u8]| {
+        let blank = part
+            .iter()
+            .take_while(|byte| **byte == b';' || byte.is_ascii_whitespace());
+        blank.count()
+    };
+    let mut kept = Vec::with_capacity(line.len());
+    kept.extend_from_slice(&before[begins(before)..]);
+    let behind = if kept.is_empty() {
+        &behind[begins(behind)..]
+    } else {
+        behind
+    };
+    kept.extend_from_slice(behind);
+    kept
+}
+
 fn rebuild(headers: &mut HeaderMap, names: &Names, join: bool) {
-    let mut kept = headers
+    let mut kept: Vec<Vec<u8>> = headers
         .get_all(COOKIE)
         .iter()
         .map(|value| without_ours(value.as_bytes(), names))
-        .filter(|line| !line.is_empty());
-    let (first, more) = (kept.next(), kept.collect::<Vec<_>>());
-    let Some(mut first) = first else {
-        headers.remove(COOKIE);
-        return;
-    };
-    let to_value = |line: Vec<u8>| HeaderValue::from_maybe_shared(Bytes::from(line));
-    let more = if join {
-        for line in more {
-            first.extend_from_slice(b"; ");
-            first.extend_from_slice(&line);
-        }
-        Vec::new()
-    } else {
-        more
-    };
-    // What was taken out of a value is one.
-    if let Ok(value) = to_value(first) {
-        headers.insert(COOKIE, value);
+        .filter(|line| !line.is_empty())
+        .collect();
+    if join && kept.len() > 1 {
+        kept = vec![kept.join(&b"; "[..])];
     }
-    for value in more.into_iter().flat_map(to_value) {
-        headers.append(COOKIE, value);
+    set(headers, kept);
+}
+
+fn set(headers: &mut HeaderMap, lines: Vec<Vec<u8>>) {
+    let mut is_first = true;
+    for line in lines.into_iter().filter(|line| !line.is_empty()) {
+        // What was taken out of a value is one.
+        let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from(line)) else {
+            continue;
+        };
+        if std::mem::take(&mut is_first) {
+            headers.insert(COOKIE, value);
+        } else {
+            headers.append(COOKIE, value);
+        }
+    }
+    if is_first {
+        headers.remove(COOKIE);
     }
 }
 
@@ -252,6 +286,25 @@ mod tests {
             (Some(b"y".to_vec()), vec!["z=9".to_owned()])
         );
         assert_eq!(run(&["a=1;;b"], false, false), (None, vec!["a=1;;b".to_owned()]));
+    }
+
+    #[test]
+    fn one_pair_is_cut_out_as_several_are() {
+        let names = Names::new("pool-affinity", false);
+        for line in [
+            "pool-affinity=x",
+            "pool-affinity=x;;b",
+            "; pool-affinity=x; ;b=1",
+            ";a;pool-affinity=x",
+            "a=1;pool-affinity=x;",
+            "a=1; pool-affinity=x;  b=2",
+            " ; pool-affinity=x",
+        ] {
+            let line = line.as_bytes();
+            let piece = pieces(line).find(|piece| names.ours(piece).is_some()).unwrap();
+            let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+            assert_eq!(text(cut(line, piece)), text(without_ours(line, &names)));
+        }
     }
 
     #[test]

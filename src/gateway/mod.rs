@@ -6,6 +6,7 @@ mod answer;
 mod args;
 mod bearer;
 mod body;
+mod clients;
 mod clock;
 mod commander;
 mod cookie;

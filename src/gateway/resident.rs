@@ -30,43 +30,27 @@ pub(crate) fn user_text(user: &str) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
-/// Client ids; almost everybody has one.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Clients {
-    One(ClientId),
-    Others(Vec<ClientId>),
-}
-
-impl Clients {
-    fn new(mut clients: Vec<ClientId>) -> Self {
-        if let [one] = clients[..] {
-            return Self::One(one);
-        }
-        clients.shrink_to_fit();
-        Self::Others(clients)
-    }
-
-    fn all(&self) -> &[ClientId] {
-        match self {
-            Self::One(client) => std::slice::from_ref(client),
-            Self::Others(clients) => clients,
-        }
-    }
-}
-
 /// Under what he is owned. A ticket of zeros is none.
 #[derive(Debug)]
 struct Place {
     birth: Birth,
     epoch: Epoch,
     ticket: [u8; 32],
-    clients: Clients,
+    /// All his client ids, unless he has but his first.
+    #[allow(
+        clippy::box_collection,
+        reason = "one word in each of many thousand, and not three"
+    )]
+    clients: Option<Box<Vec<ClientId>>>,
 }
 
 /// One user. He stays the same value while his owner changes.
 #[derive(Debug)]
 pub(crate) struct Resident {
-    pub(crate) user: UserId,
+    /// His id; one of the bounds of [`UserId`].
+    pub(crate) user: Box<str>,
+    /// The client id that he came with; zeros when he came with none.
+    pub(crate) first: ClientId,
     pub(crate) clock: UserClock,
     place: RwLock<Place>,
 }
@@ -80,19 +64,35 @@ pub(crate) struct Owner {
     ticket: [u8; 32],
 }
 
+fn clients_of(ownership: &proto::Ownership) -> Vec<ClientId> {
+    let clients = ownership.clients.iter();
+    clients.filter_map(|client| ClientId::parse(client)).collect()
+}
+
 impl Place {
-    fn new(ownership: &proto::Ownership) -> Self {
-        let clients = ownership
-            .clients
-            .iter()
-            .filter_map(|client| ClientId::parse(client));
+    fn new(ownership: &proto::Ownership, first: ClientId) -> Self {
         let ticket = hex_decode(&ownership.ticket).and_then(|ticket| ticket.try_into().ok());
-        Self {
+        let mut place = Self {
             birth: Birth(ownership.birth),
             epoch: Epoch(ownership.epoch),
             ticket: ticket.unwrap_or_default(),
-            clients: Clients::new(clients.collect()),
-        }
+            clients: None,
+        };
+        place.set_clients(first, clients_of(ownership));
+        place
+    }
+
+    fn set_clients(&mut self, first: ClientId, mut clients: Vec<ClientId>) {
+        self.clients = (clients != [first]).then(|| {
+            clients.shrink_to_fit();
+            Box::new(clients)
+        });
+    }
+
+    fn clients<'a>(&'a self, first: &'a ClientId) -> &'a [ClientId] {
+        self.clients
+            .as_deref()
+            .map_or(std::slice::from_ref(first), Vec::as_slice)
     }
 }
 
@@ -105,12 +105,22 @@ fn ticket_text(ticket: [u8; 32]) -> String {
 }
 
 impl Resident {
-    pub(crate) fn new(user: UserId, ownership: &proto::Ownership) -> Arc<Self> {
+    pub(crate) fn new(user: &UserId, ownership: &proto::Ownership) -> Arc<Self> {
+        let first = clients_of(ownership)
+            .first()
+            .copied()
+            .unwrap_or(ClientId([0; 16]));
         Arc::new(Self {
-            user,
+            user: user.as_str().into(),
+            first,
             clock: UserClock::default(),
-            place: RwLock::new(Place::new(ownership)),
+            place: RwLock::new(Place::new(ownership, first)),
         })
+    }
+
+    /// His id, to be kept.
+    pub(crate) fn id(&self) -> Option<UserId> {
+        UserId::new(&self.user).ok()
     }
 
     pub(crate) fn owner(self: &Arc<Self>) -> Owner {
@@ -132,41 +142,46 @@ impl Resident {
     }
 
     pub(crate) fn clients(&self) -> Vec<ClientId> {
-        self.place.read().clients.all().to_vec()
+        self.place.read().clients(&self.first).to_vec()
     }
 
     /// Takes another owner over; returns the client ids that are his no more.
     pub(crate) fn change_owner(&self, ownership: &proto::Ownership) -> Vec<ClientId> {
-        let next = Place::new(ownership);
-        let before = std::mem::replace(&mut *self.place.write(), next).clients;
+        let next = Place::new(ownership, self.first);
+        let before = std::mem::replace(&mut *self.place.write(), next);
         let place = self.place.read();
+        let now = place.clients(&self.first);
         let gone = before
-            .all()
+            .clients(&self.first)
             .iter()
-            .filter(|client| !place.clients.all().contains(client));
+            .filter(|client| !now.contains(client));
         gone.copied().collect()
     }
 
     /// Adds a client id, or takes it away.
     pub(crate) fn change_client(&self, client: ClientId, is_his: bool) {
         let mut place = self.place.write();
-        let mut clients = place.clients.all().to_vec();
+        let mut clients = place.clients(&self.first).to_vec();
         clients.retain(|known| *known != client);
         if is_his {
             clients.push(client);
         }
-        place.clients = Clients::new(clients);
+        place.set_clients(self.first, clients);
     }
 
     /// As a Hello says it.
     pub(crate) fn ownership(&self) -> proto::Ownership {
         let place = self.place.read();
         proto::Ownership {
-            user: self.user.as_str().to_owned(),
+            user: self.user.to_string(),
             birth: place.birth.0,
             epoch: place.epoch.0,
             ticket: ticket_text(place.ticket),
-            clients: place.clients.all().iter().map(ToString::to_string).collect(),
+            clients: place
+                .clients(&self.first)
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
         }
     }
 }
@@ -188,13 +203,13 @@ pub(crate) struct ByUser(pub(crate) Arc<Resident>);
 
 impl Borrow<str> for ByUser {
     fn borrow(&self) -> &str {
-        self.0.user.as_str()
+        &self.0.user
     }
 }
 
 impl Hash for ByUser {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.user.as_str().hash(state);
+        self.0.user.hash(state);
     }
 }
 
@@ -227,7 +242,7 @@ mod tests {
     fn what_was_told_is_what_a_hello_says() {
         for clients in [&[][..], &[1], &[1, 2, 3]] {
             let told = ownership(7, clients);
-            let resident = Resident::new(UserId::new("alice").unwrap(), &told);
+            let resident = Resident::new(&UserId::new("alice").unwrap(), &told);
             assert_eq!(resident.ownership(), told);
             assert_eq!(
                 resident.owner().ticket().as_ref().map(<[u8; 64]>::as_slice),
@@ -239,7 +254,7 @@ mod tests {
             ..ownership(7, &[])
         };
         assert_eq!(
-            Resident::new(UserId::new("alice").unwrap(), &bare)
+            Resident::new(&UserId::new("alice").unwrap(), &bare)
                 .owner()
                 .ticket(),
             None
@@ -263,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_change_of_owner_says_who_is_his_no_more() {
-        let resident = Resident::new(UserId::new("alice").unwrap(), &ownership(7, &[1, 2]));
+        let resident = Resident::new(&UserId::new("alice").unwrap(), &ownership(7, &[1, 2]));
         let before = resident.owner();
         assert_eq!(resident.change_owner(&ownership(8, &[2, 3])), [ClientId([1; 16])]);
         assert_eq!((before.epoch, resident.epoch()), (Epoch(7), Epoch(8)));

@@ -104,8 +104,17 @@ where
             }
             Next::Unusual => return End::Unusual(Prefixed::new(line.received.freeze(), line.stream)),
         };
+        let answered = {
+            // Pinned where it is made: it is large, and not to be moved.
+            let mut handling = pin!(handler(request));
+            poll_fn(|cx| match handling.as_mut().poll(cx) {
+                Poll::Ready(response) => Poll::Ready(Some(response)),
+                Poll::Pending => line.poll_hang_up(cx).map(|()| None),
+            })
+            .await
+        };
         // A client that hung up is not answered, and its request is dropped.
-        let Some(response) = line.attended(handler(request)).await else {
+        let Some(response) = answered else {
             return End::Over;
         };
         match line.answer(response).await {
@@ -196,18 +205,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
                 Ok(_) => {}
             }
         }
-    }
-
-    /// What `handling` comes to; `None` when the client hung up before.
-    async fn attended<T>(&mut self, handling: impl Future<Output = T>) -> Option<T> {
-        let mut handling = pin!(handling);
-        poll_fn(|cx| {
-            if let Poll::Ready(done) = handling.as_mut().poll(cx) {
-                return Poll::Ready(Some(done));
-            }
-            self.poll_hang_up(cx).map(|()| None)
-        })
-        .await
     }
 
     /// Ready when the client closed, unless it has sent its next request already: that one is read first.
