@@ -163,7 +163,6 @@ fn check(shared: &Arc<Shared>, named: &Named) -> Check {
             ticket: &named.ticket,
         };
         match inner.fence.check(user, shown, inner.key.as_ref(), session, now) {
-            Verdict::Accept => {}
             Verdict::Raised => shared.mark_dirty(inner),
             Verdict::Born => {
                 inner.unconfirmed.confirmed();
@@ -172,7 +171,7 @@ fn check(shared: &Arc<Shared>, named: &Named) -> Check {
             }
             Verdict::Thaw { .. } => return Check::Thaw(user.clone()),
             Verdict::Refuse { known } if !lacks(Protection::Fence) => return Check::Refuse(known),
-            Verdict::Refuse { .. } => {}
+            Verdict::Accept | Verdict::Refuse { .. } => {}
         }
         Some(user.clone())
     } else {

@@ -194,9 +194,11 @@ impl Commander {
         let Some(target) = self.target_for(group, birth) else {
             return false;
         };
+        let now = self.now;
         let Some(state) = self.drains.get_mut(&birth) else {
             return false;
         };
+        state.began(now);
         let share = state.share;
         if self
             .groups

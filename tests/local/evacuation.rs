@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::load::{Load, count};
 use crate::run::{Run, condition, shop};
 
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_mins(1);
 
 /// A group of pool `shop` whose users the other one takes.
 fn coloured(colour: &str, mode: &str) -> Value {

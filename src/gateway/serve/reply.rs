@@ -53,6 +53,9 @@ impl Journey {
         };
         hygiene::strip_pool(&mut head.headers);
         hygiene::strip_hop_by_hop(&mut head.headers);
+        if self.held {
+            hygiene::set_held(&mut head.headers, began.saturating_sub(self.started));
+        }
         if self.closes && self.is_h1 {
             head.headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
