@@ -14,7 +14,7 @@ use elastic_pool::vehicle::{GroupSpec, Mode, ObjectKey, PoolKeys, WorkerFact};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 
-use crate::world::{AGENT_PEER, AGENT_PORT, Shared};
+use crate::world::{AGENT_PEER, AGENT_PORT, OPERATORS, Shared};
 
 /// A lease that was not renewed for so long may be taken; its holder gives up earlier.
 pub(crate) const LEASE: Duration = Duration::from_millis(2500);
@@ -52,6 +52,8 @@ pub(crate) struct Cluster {
     pub(crate) made: BTreeSet<Birth>,
     /// Operators that do not reach the API server.
     pub(crate) cut: BTreeSet<String>,
+    /// Names of the operators' present processes.
+    pub(crate) present: [String; OPERATORS],
     pub(crate) keys: PoolKeys,
     pub(crate) cookie_key: Key,
     pub(crate) spec: GroupSpec,
@@ -113,6 +115,7 @@ impl Cluster {
             pods: BTreeMap::new(),
             made: BTreeSet::new(),
             cut: BTreeSet::new(),
+            present: Default::default(),
             keys: PoolKeys {
                 pool: key(0x11),
                 ticket: key(0x22),

@@ -1,7 +1,7 @@
 //! What goes wrong in a world, chosen by its seed: at a time, or when a message of a kind is seen.
 
 use elastic_pool::engine::ids::Birth;
-use elastic_pool::net::sim::{Host, Random};
+use elastic_pool::net::sim::{Host, Process, Random};
 
 use crate::history::Event;
 use crate::steps::Step;
@@ -47,7 +47,7 @@ pub(crate) enum Act {
         at: u64,
     },
     ResetConn(u64),
-    KillProcess(u32),
+    KillProcess(Process),
     /// An operator does not reach the API server.
     Cut {
         operator: usize,
@@ -248,9 +248,9 @@ impl World {
                 let holder = self.shared.cluster.lock().lease.address.clone();
                 let leads =
                     (0..OPERATORS).find(|number| holder.starts_with(&operator_host(*number).to_string()));
-                if let Some(process) = leads.and_then(|number| self.operators[number]) {
-                    self.kill(process);
-                }
+                leads
+                    .into_iter()
+                    .for_each(|number| self.act(&Act::KillOperator(number)));
             }
             Act::KillOperator(number) => self.operators[number]
                 .into_iter()
@@ -258,43 +258,28 @@ impl World {
             Act::KillGateway(number) => self.gateways[number]
                 .into_iter()
                 .for_each(|process| self.kill(process)),
-            Act::KillAgent { at } => {
-                if let Some(agent) = self.pod(at).and_then(|birth| self.agents.remove(&birth)) {
-                    self.kill(agent);
-                }
-            }
+            Act::KillAgent { at } => self.pod(at).into_iter().for_each(|birth| self.kill_agent(birth)),
             Act::KillApp { at } => self
                 .pod(at)
                 .into_iter()
                 .for_each(|birth| self.kill_app(birth, true)),
-            Act::Delete { at } => {
-                if let Some(birth) = self.pod(at) {
-                    let mut cluster = self.shared.cluster.lock();
-                    let uid = cluster.pods[&birth].fact.pod_uid.clone();
-                    cluster.delete(birth, &uid);
-                }
+            Act::KillProcess(process) => self.kill_one(process),
+            Act::Delete { at } => self.pod(at).into_iter().for_each(|birth| self.delete(birth)),
+            Act::Cordon { at } => self.pod(at).into_iter().for_each(|birth| self.cordon(birth)),
+            Act::Cut { operator, millis } => self.cut(operator, millis),
+            Act::Mend(operator) => {
+                let prefix = format!("operator-{operator}.");
+                let mut cluster = self.shared.cluster.lock();
+                cluster.cut.retain(|name| !name.starts_with(&prefix));
             }
-            Act::Cordon { at } => {
-                if let Some(birth) = self.pod(at)
-                    && let Some(pod) = self.shared.cluster.lock().pods.get_mut(&birth)
-                {
-                    pod.fact.must_go = true;
-                }
-            }
+            Act::Pressure(pressure) => self.shared.set_pressure(pressure),
+            Act::Corrupt => self.shared.corrupt_next(),
             Act::Hold { at, both, millis } => {
                 let (from, to) = self.pair(at);
-                self.net.hold(from, to, true);
-                if both {
-                    self.net.hold(to, from, true);
-                }
+                self.hold(from, to, both, true);
                 self.later(millis, Act::Release { from, to, both });
             }
-            Act::Release { from, to, both } => {
-                self.net.hold(from, to, false);
-                if both {
-                    self.net.hold(to, from, false);
-                }
-            }
+            Act::Release { from, to, both } => self.hold(from, to, both, false),
             Act::Slow { at, by } => {
                 let (from, to) = self.pair(at);
                 self.net.slow(from, to, by);
@@ -305,31 +290,45 @@ impl World {
                 self.net.reset(from, to);
             }
             Act::ResetConn(conn) => self.net.reset_one(conn),
-            Act::KillProcess(process) => match self.shared.role(process) {
-                Some(Role::Agent(birth)) if self.agents.get(&birth) == Some(&process) => {
-                    self.agents.remove(&birth);
-                    self.kill(process);
-                }
-                Some(Role::Operator(_) | Role::Gateway(_)) => self.kill(process),
-                _ => {}
-            },
-            Act::Cut { operator, millis } => {
-                let names: Vec<String> = (0..200)
-                    .map(|incarnation| format!("operator-{operator}.{incarnation}"))
-                    .collect();
-                self.shared.cluster.lock().cut.extend(names);
-                self.later(millis, Act::Mend(operator));
-            }
-            Act::Mend(operator) => {
-                let prefix = format!("operator-{operator}.");
-                self.shared
-                    .cluster
-                    .lock()
-                    .cut
-                    .retain(|name| !name.starts_with(&prefix));
-            }
-            Act::Pressure(pressure) => self.shared.set_pressure(pressure),
-            Act::Corrupt => self.shared.corrupt_next(),
         }
+    }
+
+    fn hold(&self, from: Host, to: Host, both: bool, held: bool) {
+        self.net.hold(from, to, held);
+        if both {
+            self.net.hold(to, from, held);
+        }
+    }
+
+    fn kill_agent(&mut self, birth: Birth) {
+        if let Some(agent) = self.agents.remove(&birth) {
+            self.kill(agent);
+        }
+    }
+
+    fn kill_one(&mut self, process: Process) {
+        match self.shared.role(process) {
+            Some(Role::Agent(birth)) if self.agents.get(&birth) == Some(&process) => self.kill_agent(birth),
+            Some(Role::Operator(_) | Role::Gateway(_)) => self.kill(process),
+            _ => {}
+        }
+    }
+
+    fn delete(&self, birth: Birth) {
+        let mut cluster = self.shared.cluster.lock();
+        let uid = cluster.pods[&birth].fact.pod_uid.clone();
+        cluster.delete(birth, &uid);
+    }
+
+    fn cordon(&self, birth: Birth) {
+        if let Some(pod) = self.shared.cluster.lock().pods.get_mut(&birth) {
+            pod.fact.must_go = true;
+        }
+    }
+
+    fn cut(&self, operator: usize, millis: u64) {
+        let present = self.shared.cluster.lock().present[operator].clone();
+        self.shared.cluster.lock().cut.insert(present);
+        self.later(millis, Act::Mend(operator));
     }
 }

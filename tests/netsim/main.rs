@@ -11,6 +11,7 @@ mod history;
 mod left;
 mod operator;
 mod pods;
+mod shared;
 mod steps;
 mod users;
 mod world;

@@ -1,10 +1,9 @@
 //! One world: its processes, each with a runtime and a clock of its own, stepped together; what starts them, and what they share.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use elastic_pool::agent::{Agent, AgentConfig, AppProtocol, Measured};
@@ -13,15 +12,12 @@ use elastic_pool::engine::ids::Birth;
 use elastic_pool::gateway::{Gateway, GatewayConfig, Listeners};
 use elastic_pool::net::TcpListener;
 use elastic_pool::net::sim::{self, Host, Net, Process, Random};
-use parking_lot::Mutex;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster::Cluster;
-use crate::faults::{Act, Armed};
-use crate::history::{Event, History, Standing};
-use crate::steps::Step;
+use crate::faults::Act;
+pub(crate) use crate::shared::Shared;
 
 pub(crate) const OPERATORS: usize = 2;
 pub(crate) const GATEWAYS: usize = 2;
@@ -71,111 +67,6 @@ impl std::fmt::Display for Role {
     }
 }
 
-/// What all processes of one world share beside the network.
-pub(crate) struct Shared {
-    pub(crate) history: Mutex<History>,
-    pub(crate) cluster: Mutex<Cluster>,
-    pub(crate) random: Mutex<Random>,
-    now: AtomicU64,
-    pressure: AtomicU64,
-    corrupt: AtomicBool,
-    stopped: AtomicBool,
-    over: AtomicBool,
-    requests: AtomicU64,
-    lives: AtomicU64,
-    roles: Mutex<BTreeMap<Process, Role>>,
-    pub(crate) armed: Mutex<Vec<Armed>>,
-    /// Acts that a message has set off: when, and what.
-    pub(crate) due: Mutex<Vec<(u64, Act)>>,
-    served: Mutex<BTreeSet<String>>,
-    copies: Mutex<BTreeMap<(String, String), Standing>>,
-}
-
-impl Shared {
-    pub(crate) fn note(&self, event: Event) {
-        match &event {
-            Event::Holds {
-                user, app, standing, ..
-            } => {
-                let key = (user.clone(), app.clone());
-                if *standing == Standing::Gone {
-                    self.copies.lock().remove(&key);
-                } else {
-                    self.copies.lock().insert(key, *standing);
-                }
-            }
-            Event::AppEnded { app } => self.copies.lock().retain(|(_, of), _| of != app),
-            _ => {}
-        }
-        self.history.lock().note(event);
-    }
-
-    pub(crate) fn now(&self) -> u64 {
-        self.now.load(Relaxed)
-    }
-
-    pub(crate) fn below(&self, bound: u64) -> u64 {
-        self.random.lock().below(bound)
-    }
-
-    pub(crate) fn new_request(&self) -> u64 {
-        self.requests.fetch_add(1, Relaxed) + 1
-    }
-
-    pub(crate) fn new_life(&self) -> u64 {
-        self.lives.fetch_add(1, Relaxed) + 1
-    }
-
-    /// How much of a hundred one user keeps busy.
-    pub(crate) fn pressure(&self) -> u64 {
-        self.pressure.load(Relaxed)
-    }
-
-    pub(crate) fn set_pressure(&self, pressure: u64) {
-        self.pressure.store(pressure, Relaxed);
-    }
-
-    pub(crate) fn corrupt_next(&self) {
-        self.corrupt.store(true, Relaxed);
-    }
-
-    pub(crate) fn take_corruption(&self) -> bool {
-        self.corrupt.swap(false, Relaxed)
-    }
-
-    pub(crate) fn has_stopped(&self) -> bool {
-        self.stopped.load(Relaxed)
-    }
-
-    pub(crate) fn is_over(&self) -> bool {
-        self.over.load(Relaxed)
-    }
-
-    pub(crate) fn served(&self, browser: &str) {
-        self.served.lock().insert(browser.to_owned());
-    }
-
-    pub(crate) fn role(&self, process: Process) -> Option<Role> {
-        self.roles.lock().get(&process).cloned()
-    }
-
-    /// A message was written: what waits for it is set off.
-    pub(crate) fn step(&self, step: &Step) {
-        for armed in self.armed.lock().iter_mut() {
-            if let Some((delay, act)) = armed.hit(step) {
-                self.due.lock().push((self.now() + delay, act));
-            }
-        }
-    }
-
-    /// No copy is frozen, and every user lives in one place.
-    fn is_clean(&self) -> bool {
-        let copies = self.copies.lock();
-        let users: BTreeSet<&String> = copies.keys().map(|(user, _)| user).collect();
-        copies.values().all(|standing| *standing == Standing::Live) && users.len() == copies.len()
-    }
-}
-
 struct Running {
     host: Host,
     runtime: Runtime,
@@ -205,23 +96,7 @@ impl World {
         let mut random = Random::new(seed);
         let net = Net::new(random.next(), (1, 1 + random.below(20)));
         let min = 1 + u32::from(random.chance(50));
-        let shared = Arc::new(Shared {
-            history: Mutex::default(),
-            cluster: Mutex::new(Cluster::new(min)),
-            random: Mutex::new(random),
-            now: AtomicU64::new(0),
-            pressure: AtomicU64::new(5),
-            corrupt: AtomicBool::new(false),
-            stopped: AtomicBool::new(false),
-            over: AtomicBool::new(false),
-            requests: AtomicU64::new(0),
-            lives: AtomicU64::new(0),
-            roles: Mutex::default(),
-            armed: Mutex::default(),
-            due: Mutex::default(),
-            served: Mutex::default(),
-            copies: Mutex::default(),
-        });
+        let shared = Arc::new(Shared::new(random, min));
         net.observe(crate::steps::observer(Arc::clone(&shared)));
         let members = (0..OPERATORS).map(|number| SocketAddr::from((operator_host(number), CHANNEL_PORT)));
         net.service(CHANNEL, members.collect());
@@ -279,7 +154,7 @@ impl World {
     ) -> Process {
         self.next += 1;
         let process = self.next;
-        self.shared.roles.lock().insert(process, role);
+        self.shared.is_now(process, role);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .start_paused(true)
@@ -309,8 +184,7 @@ impl World {
 
     /// All clocks go on by [`STEP`].
     pub(crate) fn step(&mut self) {
-        let now = self.shared.now.fetch_add(STEP, Relaxed) + STEP;
-        self.shared.history.lock().now = now;
+        let now = self.shared.tick(STEP);
         let due: Vec<Act> = {
             let mut due = self.shared.due.lock();
             let (ready, later) = due.drain(..).partition(|(at, _)| *at <= now);
@@ -382,6 +256,7 @@ impl World {
             format!("operator-{number}.{}", self.incarnations),
         );
         let address = SocketAddr::from((host, CHANNEL_PORT));
+        self.shared.cluster.lock().present[number].clone_from(&name);
         let main = crate::operator::run(Arc::clone(&self.shared), name, address);
         self.operators[number] = Some(self.start(Role::Operator(number), host, main));
     }
@@ -456,23 +331,18 @@ impl World {
     }
 
     pub(crate) fn faults_stop(&mut self) {
-        self.shared.armed.lock().clear();
-        self.shared.due.lock().clear();
         self.net.heal();
-        self.shared.cluster.lock().cut.clear();
-        self.shared.take_corruption();
-        self.shared.note(Event::FaultsStop);
-        self.shared.stopped.store(true, Relaxed);
+        self.shared.faults_stop();
     }
 
     /// Every browser was served since the faults stopped, and nobody's move is open.
     pub(crate) fn is_well(&self) -> bool {
-        self.shared.served.lock().len() == self.browsers && self.shared.is_clean()
+        self.shared.served_browsers() == self.browsers && self.shared.is_clean()
     }
 
     /// The browsers stop, then the gateways are asked what they still hold.
     pub(crate) fn finish(&mut self) {
-        self.shared.over.store(true, Relaxed);
+        self.shared.end();
         let people = self
             .running
             .iter()
