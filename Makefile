@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build check test test-long mutants fuzz model generate demo demo-drain demo-down local bench bench-gateway conformance deny image clean
+.PHONY: help build check test test-long mutants fuzz model generate demo demo-drain demo-down local bench bench-moves bench-gateway conformance deny image clean
 # Nothing here is built twice at the same time: cargo has its own parallelism.
 .NOTPARALLEL:
 
@@ -62,6 +62,10 @@ local: ## the sample group as processes, without Kubernetes; Ctrl-C ends all (FI
 bench: ## measure; prints lines `figure NAME VALUE UNIT`
 	scripts/tools.sh base
 	scripts/bench.sh
+
+bench-moves: ## measure moves: pauses, ten thousand under load, a drain; prints lines `figure NAME VALUE UNIT`
+	scripts/tools.sh base
+	scripts/bench.sh moves
 
 bench-gateway: ## the gateway and the agent beside HAProxy, nginx and Envoy; prints lines `figure NAME VALUE UNIT`
 	scripts/tools.sh base

@@ -434,6 +434,12 @@ impl Metrics {
         self.lost.with_label_values(&[cause]).inc_by(users as u64);
     }
 
+    /// Users lost by this cause so far.
+    #[cfg(test)]
+    pub(crate) fn lost(&self, cause: &str) -> u64 {
+        self.lost.with_label_values(&[cause]).get()
+    }
+
     /// Requests that a gateway holds now.
     pub fn held(&self, gateway: u64, held: u64) {
         self.held

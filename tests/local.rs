@@ -8,6 +8,8 @@ mod browser;
 mod deaths;
 #[path = "local/decisions.rs"]
 mod decisions;
+#[path = "local/deposits.rs"]
+mod deposits;
 #[path = "local/elasticity.rs"]
 mod elasticity;
 #[path = "local/gateways.rs"]

@@ -27,17 +27,8 @@ pub(crate) struct Answer {
     pub(crate) body: String,
     /// From the send to the answer's first byte.
     pub(crate) first_byte: Duration,
-}
-
-impl Answer {
-    /// The worker that the app's JSON names.
-    pub(crate) fn worker(&self) -> anyhow::Result<String> {
-        let json: serde_json::Value = serde_json::from_str(&self.body).context("the answer is no JSON")?;
-        Ok(json["worker"]
-            .as_str()
-            .context("no worker in the answer")?
-            .to_owned())
-    }
+    /// The gateway says that the request was held.
+    pub(crate) held: bool,
 }
 
 impl Browser {
@@ -52,6 +43,12 @@ impl Browser {
             clock: Clock::start(),
             received: Vec::with_capacity(4096),
         })
+    }
+
+    /// A new connection with the cookies of the old one.
+    pub(crate) async fn reconnect(&mut self) -> anyhow::Result<()> {
+        self.stream = TcpStream::connect(self.host.as_str()).await.context("connect")?;
+        Ok(self.stream.set_nodelay(true)?)
     }
 
     /// Comes as a guest and logs in.
@@ -123,13 +120,15 @@ impl Browser {
         if !head.starts_with("HTTP/1.1 2") {
             bail!("answered with {}", head.lines().next().unwrap_or_default());
         }
-        let mut length = None;
+        let (mut length, mut waited) = (None, false);
         for line in head.lines() {
             let Some((name, value)) = line.split_once(':') else {
                 continue;
             };
             if name.eq_ignore_ascii_case("content-length") {
                 length = value.trim().parse::<usize>().ok();
+            } else if name.eq_ignore_ascii_case("server-timing") {
+                waited |= value.trim_start().starts_with("hold;");
             } else if name.eq_ignore_ascii_case("set-cookie")
                 && let Some((name, value)) = value
                     .split(';')
@@ -148,6 +147,7 @@ impl Browser {
         Ok(Answer {
             body: String::from_utf8_lossy(&self.received[head_end..whole]).into_owned(),
             first_byte,
+            held: waited,
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Measures the shipped binary on the local vehicle and prints lines `figure NAME VALUE UNIT`; how each came about goes to standard error.
 //!
-//! `figures BINARY [PART]...` with the parts `moves`, `proxy`, `memory`, `decision`; all of them when none is named. What the figures mean
-//! is said at each part. Every part has its time and ends with all that it started.
+//! `figures BINARY PART...` with the parts `pauses`, `crowd`, `drain`, `proxy`, `memory`, `decision`. What the figures mean is said at
+//! each part. Every part has its time and ends with all that it started.
 
 mod browser;
 mod decision;
@@ -22,8 +22,8 @@ use elastic_pool::clock::Clock;
 use stats::Histogram;
 
 /// A part that takes longer has failed.
-const LIMIT: Duration = Duration::from_secs(150);
-const PARTS: [&str; 4] = ["moves", "proxy", "memory", "decision"];
+const LIMIT: Duration = Duration::from_mins(4);
+const PARTS: [&str; 6] = ["pauses", "crowd", "drain", "proxy", "memory", "decision"];
 
 fn figure(name: &str, value: f64, unit: &str) {
     println!("figure {name} {value:.3} {unit}");
@@ -32,17 +32,10 @@ fn figure(name: &str, value: f64, unit: &str) {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<ExitCode> {
     let mut arguments = std::env::args().skip(1);
-    let binary = PathBuf::from(
-        arguments
-            .next()
-            .context("usage: figures BINARY [moves|proxy|memory|decision]...")?,
-    );
-    let mut parts: Vec<String> = arguments.collect();
+    let binary = PathBuf::from(arguments.next().context("usage: figures BINARY PART...")?);
+    let parts: Vec<String> = arguments.collect();
     if let Some(unknown) = parts.iter().find(|part| !PARTS.contains(&part.as_str())) {
-        bail!("part {unknown}: expected moves, proxy, memory or decision");
-    }
-    if parts.is_empty() {
-        parts = PARTS.map(str::to_owned).into();
+        bail!("part {unknown}: expected one of {}", PARTS.join(", "));
     }
     let clock = Clock::start();
     let mut decisions = Histogram::default();
@@ -52,7 +45,9 @@ async fn main() -> anyhow::Result<ExitCode> {
         eprintln!("{part}: on {} cores, load {}", process::cores(), process::load());
         let measured = async {
             match part.as_str() {
-                "moves" => moves::measure(&binary).await,
+                "pauses" => moves::pauses(&binary).await,
+                "crowd" => moves::crowd(&binary).await,
+                "drain" => moves::drain(&binary).await,
                 "proxy" => proxy::measure(&binary).await,
                 "memory" => memory::measure(&binary).await,
                 _ => decision::measure().await.map(|()| Histogram::default()),

@@ -14,6 +14,18 @@ pub(crate) fn median_and_spread(values: &mut [f64]) -> Option<(f64, f64)> {
     Some((median, 100.0 * middle / median))
 }
 
+/// Sum of the series `name` of a /metrics page that have `label` among their labels.
+pub(crate) fn sum(page: &str, name: &str, label: &str) -> f64 {
+    let of_name = |line: &&str| {
+        line.strip_prefix(name)
+            .is_some_and(|rest| rest.starts_with(['{', ' ']))
+    };
+    let lines = page.lines().filter(of_name).filter(|line| line.contains(label));
+    lines
+        .filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok())
+        .sum()
+}
+
 /// One histogram of a /metrics page: cumulative counts by upper bound.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Histogram {

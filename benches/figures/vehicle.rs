@@ -25,7 +25,6 @@ pub(crate) struct Vehicle {
 /// A worker and its processes.
 #[derive(Debug, Clone)]
 pub(crate) struct WorkerRow {
-    pub(crate) name: String,
     pub(crate) agent_pid: u32,
     pub(crate) app_pid: u32,
 }
@@ -119,7 +118,6 @@ impl Vehicle {
         let rows = state["workers"].as_array().context("no workers")?;
         let row = |row: &Value| {
             Ok(WorkerRow {
-                name: row["name"].as_str().unwrap_or_default().to_owned(),
                 agent_pid: pid(row.get("agent_pid"))?,
                 app_pid: pid(row.get("app_pid"))?,
             })
@@ -152,6 +150,15 @@ impl Vehicle {
             .filter(open)
             .map(row)
             .collect())
+    }
+
+    /// Users of a worker, whatever it is doing; `None` once it is gone.
+    pub(crate) async fn users_on(&self, name: &str) -> anyhow::Result<Option<u64>> {
+        let state: Value = serde_json::from_str(&self.monitor("/_commander/state").await?)?;
+        let workers = state.pointer("/groups/0/workers").and_then(Value::as_array);
+        let of_name = |worker: &&Value| worker["name"] == name;
+        let found = workers.context("no workers")?.iter().find(of_name);
+        Ok(found.and_then(|worker| worker["users"].as_u64()))
     }
 
     /// Waits until as many workers are routable and there are no others.

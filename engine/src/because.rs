@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{capacity, compaction, placement, plan, update};
+use crate::{capacity, compaction, evacuation, placement, plan, update};
 
 /// Why a decision was taken: a stable code for metrics and events, and one sentence with rules and figures.
 ///
@@ -27,6 +27,8 @@ pub enum Why {
     Updated(update::Why),
     /// The end of a drain or of a spawn.
     Ended(plan::Why),
+    /// Evacuation.
+    Evacuated(evacuation::Why),
     /// A sentence as it stands.
     Told(String),
 }
@@ -65,6 +67,7 @@ impl fmt::Display for Why {
             Self::Compacted(why) => why.fmt(f),
             Self::Updated(why) => why.fmt(f),
             Self::Ended(why) => why.fmt(f),
+            Self::Evacuated(why) => why.fmt(f),
             Self::Told(text) => f.write_str(text),
         }
     }
@@ -80,7 +83,7 @@ macro_rules! from {
     };
 }
 
-from!(placement::Why => Placed, capacity::Why => Grown, compaction::Why => Compacted, update::Why => Updated, plan::Why => Ended, String => Told);
+from!(placement::Why => Placed, capacity::Why => Grown, compaction::Why => Compacted, update::Why => Updated, plan::Why => Ended, evacuation::Why => Evacuated, String => Told);
 
 impl From<&str> for Why {
     fn from(text: &str) -> Self {

@@ -7,10 +7,11 @@ use std::time::Duration;
 use crate::Because;
 use crate::backoff::Backoff;
 use crate::compaction;
+use crate::evacuation;
 use crate::group::{Group, SpawnFault, WorkerView};
 use crate::ids::Birth;
 use crate::placement::Figures;
-use crate::thresholds::Policy;
+use crate::thresholds::{Mode, Policy};
 
 /// What growth came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub enum Reason {
     NoRoutableWorker,
     /// Spawn: fewer than `min` (G5).
     BelowMin,
+    /// The group is to be empty: nobody is spawned.
+    Evacuating,
 }
 
 impl Reason {
@@ -46,6 +49,7 @@ impl Reason {
             Self::CannotPlace => "cannot_place",
             Self::NoRoutableWorker => "no_routable_worker",
             Self::BelowMin => "below_min",
+            Self::Evacuating => "evacuating",
         }
     }
 }
@@ -127,6 +131,8 @@ pub enum Why {
     Need(Need),
     /// It cannot, and something else is done or waited for (G2, G4).
     Hindered(Need, Hindrance),
+    /// The group is to be empty; so many users live in it.
+    Evacuating(usize),
 }
 
 /// How a group can place well (G1).
@@ -198,6 +204,10 @@ impl fmt::Display for Why {
             Self::Room(room) => write!(f, "G1: {room}, so nobody is spawned"),
             Self::Need(need) => write!(f, "{}: {need}{}", need.rule(), need.so()),
             Self::Hindered(need, hindrance) => hindrance.after(need, f),
+            Self::Evacuating(users) => write!(
+                f,
+                "Evacuate: {users} users live here and newcomers go to other groups, so nobody is spawned"
+            ),
         }
     }
 }
@@ -344,7 +354,10 @@ pub fn growth(group: &Group, policy: &Policy, spawns: &SpawnHistory, now: Durati
     };
     let in_flight = group.in_flight_count(policy.spawn_timeout, now);
     let placeable = group.placeable_count();
-    let min = policy.min;
+    if policy.mode == Mode::Evacuate {
+        return seen.evacuating(placeable, in_flight);
+    }
+    let min = policy.floor();
     let missing = min.saturating_sub(placeable + in_flight);
     if placeable == 0 {
         let wanted = missing.max(usize::from(in_flight == 0));
@@ -414,6 +427,16 @@ struct Seen<'a> {
 }
 
 impl<'a> Seen<'a> {
+    /// Nobody grows a group that is to be empty; while users live in it, one worker stays to take them and its guests.
+    fn evacuating(self, placeable: usize, in_flight: usize) -> Growth {
+        let users = evacuation::users(self.group);
+        if placeable == 0 && in_flight == 0 && users > 0 {
+            let need = Need::NoneRoutable { in_flight, min: 0 };
+            return self.replace(1, Reason::NoRoutableWorker, need);
+        }
+        Growth::new(0, vec![], Reason::Evacuating, Why::Evacuating(users))
+    }
+
     /// G2, in its order: a drain to cancel, a spawn to wait for, `max`; then the pause of G4.
     fn make_room(self, need: Need) -> Growth {
         if let Some(drained) = self.cancellable() {

@@ -13,7 +13,7 @@ use crate::ids::Birth;
 use crate::ledger::Ledger;
 use crate::projection::Projection;
 use crate::share::Share;
-use crate::thresholds::{MoveMode, Policy};
+use crate::thresholds::{Mode, MoveMode, Policy};
 
 /// What the ledger asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -206,19 +206,20 @@ fn decide(group: &Group, policy: &Policy, ledger: &Ledger, now: Duration) -> Res
     known(group)?;
     if let Some(spawn) = group.in_flight(policy.spawn_timeout, now).next_back() {
         let name = Arc::clone(&spawn.name);
-        let unneeded = above_max || (staying > policy.min && capacity::has_room(group, policy, now).is_ok());
+        let unneeded =
+            above_max || (staying > policy.floor() && capacity::has_room(group, policy, now).is_ok());
         return if unneeded {
             Ok((Step::CancelSpawn(spawn.birth), Why::SpawnNotNeeded(*ledger, name)))
         } else {
             Err(Why::SpawnInFlight(name))
         };
     }
-    if ledger.workers <= policy.min {
-        let (workers, min) = (ledger.workers, policy.min);
+    if ledger.workers <= policy.floor() {
+        let (workers, min) = (ledger.workers, policy.floor());
         return Err(Why::MinWorkers { workers, min });
     }
-    // Under `Drain` a worker that only waits for its users to leave blocks nobody else, unless it is one of too many.
-    if (policy.moves == MoveMode::Live || above_max)
+    // A worker that only waits for its users to leave blocks nobody else, unless it is one of too many.
+    if (!waits(policy) || above_max)
         && let Some((drained, _)) = group
             .drains()
             .find(|(_, drain)| above_max || policy.moves_users(drain.kind))
@@ -244,6 +245,11 @@ fn decide(group: &Group, policy: &Policy, ledger: &Ledger, now: Duration) -> Res
         Why::LeastOccupied(*ledger, name, occupancy)
     };
     Ok((Step::Drain(victim.birth), why))
+}
+
+/// A drained worker stays closed until it is empty, however long that takes (C7, Evacuate).
+pub(crate) fn waits(policy: &Policy) -> bool {
+    policy.moves == MoveMode::Drain || policy.mode == Mode::Evacuate
 }
 
 /// E5: nothing of a group is compacted on unknown figures.

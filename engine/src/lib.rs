@@ -2,6 +2,7 @@
 //!
 //! `report` and `window` keep what a worker measured (M), `occupancy` turns it into a [`Share`] (E),
 //! `placement` answers a login (P), `capacity` grows (G), `ledger`, `compaction` and `projection` shrink (C), `update` replaces workers of an older template,
+//! `evacuation` empties a group (V9),
 //! `plan` puts growth and compaction together, `because` says why, `moves` is one user's move (V), `recovery` judges what a new leader hears,
 //! `fence` is what an agent serves, `ownership` what the others believe (V8).
 //! `snapshot` saves a group to be asked again, `cases` answers made-up ones, `simulate` serves a whole day.
@@ -11,6 +12,7 @@ pub mod because;
 pub mod capacity;
 pub mod cases;
 pub mod compaction;
+pub mod evacuation;
 pub mod fence;
 mod field;
 pub mod forward;

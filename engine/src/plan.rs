@@ -7,10 +7,11 @@ use std::time::Duration;
 use crate::Because;
 use crate::capacity::{self, Growth, Reason, SpawnHistory};
 use crate::compaction::{self, Step};
+use crate::evacuation;
 use crate::group::{Drain, DrainKind, DrainProgress, Group, SpawnFault, WorkerView};
 use crate::ids::Birth;
 use crate::ledger::Ledger;
-use crate::thresholds::{Mode, MoveMode, Policy};
+use crate::thresholds::{Mode, Policy};
 use crate::update::{self, Update};
 
 /// Everything a plan stands on. Call [`Group::expire`] first, so that silence is seen.
@@ -165,6 +166,17 @@ impl Plan {
         self.decisions.iter().map(|decision| &decision.because)
     }
 
+    /// Somebody is drained, or a spawn cancelled.
+    fn empties(&self) -> bool {
+        let empties = |action| {
+            matches!(
+                action,
+                Action::Drain { .. } | Action::CancelSpawn { .. } | Action::CancelDrain { .. }
+            )
+        };
+        self.actions().any(empties)
+    }
+
     fn abandon(&mut self, policy: &Policy, spawn: &WorkerView) {
         let why = Why::SpawnTimeout {
             name: Arc::clone(&spawn.name),
@@ -176,7 +188,7 @@ impl Plan {
     }
 
     fn decide(&mut self, mode: Mode, action: Option<Action>, because: Because) {
-        let withheld = mode != Mode::Active && action.is_some_and(|action| !is_duty(action, &because));
+        let withheld = !mode.acts() && action.is_some_and(|action| !is_duty(action, &because));
         let decision = Decision { action, because };
         match mode {
             _ if !withheld => self.decisions.push(decision),
@@ -222,7 +234,12 @@ pub fn plan(snapshot: &Snapshot<'_>, now: Duration) -> Plan {
     take_back(&mut plan, group, policy);
     drains(&mut plan, snapshot, &growth.cancel, now);
     grow(&mut plan, policy.mode, growth);
-    if !grows {
+    if policy.mode == Mode::Evacuate && !grows {
+        plan.decisions.extend(evacuation::evacuation(group, policy, now));
+    }
+    // Where no other group takes the users, those who stay are brought together as ever.
+    let leaves = policy.mode == Mode::Evacuate && (policy.outlet || plan.empties());
+    if !grows && !leaves {
         // With too many workers C8 comes first: an update that may spawn nobody would wait for ever.
         let update = plan.update.clone().filter(|_| !compaction.above_max);
         let ledger_waits = update.as_ref().is_some_and(|update| !update.is_blocked());
@@ -286,7 +303,7 @@ fn drained(worker: &WorkerView, drain: Drain, policy: &Policy, now: Duration) ->
             let why = Why::DrainTimeout(name(), users);
             (Action::Retire { birth }, "drain_timeout", why)
         }
-        (DrainKind::Compaction, DrainProgress::Stuck) if policy.moves == MoveMode::Live => {
+        (DrainKind::Compaction, DrainProgress::Stuck) if !compaction::waits(policy) => {
             let why = Why::NotEmpty(name(), users);
             (Action::CancelDrain { birth }, "not_empty", why)
         }
@@ -318,8 +335,15 @@ fn wake_at(group: &Group, policy: &Policy, spawns: &SpawnHistory, now: Duration)
     let just_after = |at: Duration| at.saturating_add(Duration::from_millis(1));
     let spawn = group.next_overdue(policy.spawn_timeout, now).map(just_after);
     let drain = group.next_due_drain(policy.drain_timeout, now);
-    [group.next_change(now), spawns.blocked_until(now), spawn, drain]
-        .into_iter()
-        .flatten()
-        .min()
+    let guests = (policy.mode == Mode::Evacuate).then(|| evacuation::wake_at(group, now));
+    [
+        group.next_change(now),
+        spawns.blocked_until(now),
+        spawn,
+        drain,
+        guests.flatten(),
+    ]
+    .into_iter()
+    .flatten()
+    .min()
 }

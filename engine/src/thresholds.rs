@@ -39,6 +39,15 @@ pub enum Mode {
     Recommend,
     /// The same without the advice.
     Frozen,
+    /// Everything that empties the group: `min` counts as 0 and nobody is taken in.
+    Evacuate,
+}
+
+impl Mode {
+    /// Growth and compaction go on by themselves.
+    pub(crate) const fn acts(self) -> bool {
+        matches!(self, Self::Active | Self::Evacuate)
+    }
 }
 
 /// The policy of one group. Defaults are those of spec.md.
@@ -72,6 +81,8 @@ pub struct Policy {
     pub moves: MoveMode,
     /// What may be done at all.
     pub mode: Mode,
+    /// Another group takes this one's users now (V9); asked under [`Mode::Evacuate`] alone.
+    pub outlet: bool,
     /// How workers of an older template are replaced.
     pub update: UpdateType,
 }
@@ -93,6 +104,7 @@ impl Default for Policy {
             limits: Limits::default(),
             moves: MoveMode::default(),
             mode: Mode::default(),
+            outlet: false,
             update: UpdateType::default(),
         }
     }
@@ -105,9 +117,14 @@ impl Policy {
             .saturating_mul(u32::try_from(self.smoothing_rows).unwrap_or(u32::MAX))
     }
 
+    /// The floor that holds (G5): none for a group that is to be empty.
+    pub fn floor(&self) -> usize {
+        if self.mode == Mode::Evacuate { 0 } else { self.min }
+    }
+
     /// Workers of an older template are replaced without anybody's deleting them.
     pub fn replaces(&self) -> bool {
-        self.update != UpdateType::OnDelete
+        self.update != UpdateType::OnDelete && self.mode != Mode::Evacuate
     }
 
     /// Users who come to a worker of an older template would have to leave it again, so the others take them first.

@@ -208,7 +208,7 @@ fn a_source_that_dies_before_is_an_ordinary_death() {
         [Event::SourceDied, Event::Discarded],
     );
     assert_eq!(
-        run(Kind::Move, fetching).1[2..],
+        run(Kind::Move, fetching).1[3..],
         [Effect::Cancel(Back::Nobody), Effect::Discard, lost]
     );
 }

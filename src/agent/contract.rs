@@ -1,19 +1,19 @@
 //! Client of the worker contract: every call carries the token and has bounds; it keeps no state and believes no answer beyond its form.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use elastic_pool_engine::ids::{Epoch, UserId};
 use http::{HeaderName, Method, Request, Response, StatusCode, header};
-use http_body::Body;
-use http_body_util::{Empty, Full};
 use hyper::body::Incoming;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::headers;
-use super::http_client::{self, CallError};
+use super::http_client::{self, CallError, Connections, Payload};
+use super::packages::Sha256;
 
 /// Questions at each tick.
 const QUESTION: Duration = Duration::from_secs(2);
@@ -24,12 +24,15 @@ const MAX_LIST: u64 = 64 << 20;
 /// Fits a message of the channel.
 const MAX_STATE: u64 = 3 << 20;
 const MAX_ERROR: u64 = 4 << 10;
+const NOTHING: Payload = Payload::Whole(Bytes::new());
 
 /// Client of one app.
 #[derive(Debug)]
 pub(crate) struct Contract {
-    address: Option<SocketAddr>,
+    /// host:port; `None`: the app is never asked.
+    address: Option<String>,
     token: String,
+    connections: Arc<Connections>,
 }
 
 /// What failed, by what follows from it.
@@ -107,6 +110,7 @@ impl AppUser {
 #[derive(Debug)]
 pub(crate) struct AppPackage {
     pub(crate) bytes: Bytes,
+    pub(crate) sha256: Sha256,
     pub(crate) format: String,
 }
 
@@ -134,8 +138,12 @@ fn is_json(response: &Response<Incoming>) -> bool {
 }
 
 impl Contract {
-    pub(crate) fn new(address: Option<SocketAddr>, token: String) -> Self {
-        Self { address, token }
+    pub(crate) fn new(address: Option<SocketAddr>, token: String, connections: Arc<Connections>) -> Self {
+        Self {
+            address: address.map(|address| address.to_string()),
+            token,
+            connections,
+        }
     }
 
     /// False when the contract was switched off.
@@ -153,36 +161,32 @@ impl Contract {
         crate::credentials::same(&self.token, shown)
     }
 
-    async fn send<B>(
+    async fn send(
         &self,
         method: Method,
         path: &str,
         extra: &[(&'static str, &str)],
-        body: B,
+        payload: Payload,
         limit: Duration,
-    ) -> Result<Response<Incoming>, ContractError>
-    where
-        B: Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
-        let address = self.address.ok_or(ContractError::NoContract)?;
+    ) -> Result<Response<Incoming>, ContractError> {
+        let address = self.address.as_deref().ok_or(ContractError::NoContract)?;
         let mut request = Request::builder()
             .method(method)
             .uri(path)
-            .header(header::HOST, address.to_string())
+            .header(header::HOST, address)
             .header(HeaderName::from_static(headers::TOKEN), &self.token);
         for (name, value) in extra.iter().filter(|(_, value)| !value.is_empty()) {
             request = request.header(HeaderName::from_static(name), *value);
         }
         let request = request
-            .body(body)
+            .body(())
             .map_err(|_| ContractError::Malformed("a header"))?;
-        Ok(http_client::send(address, request, limit).await?)
+        Ok(self.connections.send(address, request, payload, limit).await?)
     }
 
     /// Asks for JSON; an app that answers 404, or anything but JSON, speaks no contract.
     async fn ask(&self, path: &str, max: u64) -> Result<Value, ContractError> {
-        let response = self.send(Method::GET, path, &[], Empty::new(), QUESTION).await?;
+        let response = self.send(Method::GET, path, &[], NOTHING, QUESTION).await?;
         match response.status() {
             StatusCode::OK if is_json(&response) => {}
             StatusCode::OK
@@ -198,18 +202,14 @@ impl Contract {
     }
 
     /// Commands the app; anything but 2xx is a failure.
-    async fn command<B>(
+    async fn command(
         &self,
         method: Method,
         path: &str,
         extra: &[(&'static str, &str)],
-        body: B,
-    ) -> Result<Response<Incoming>, ContractError>
-    where
-        B: Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
-        let response = self.send(method, path, extra, body, COMMAND).await?;
+        payload: Payload,
+    ) -> Result<Response<Incoming>, ContractError> {
+        let response = self.send(method, path, extra, payload, COMMAND).await?;
         let status = response.status();
         if status.is_success() {
             return Ok(response);
@@ -221,7 +221,7 @@ impl Contract {
 
     /// A command that was done when its object is not there.
     async fn remove(&self, path: &str) -> Result<(), ContractError> {
-        match self.command(Method::DELETE, path, &[], Empty::new()).await {
+        match self.command(Method::DELETE, path, &[], NOTHING).await {
             Ok(_) | Err(ContractError::NotHere) => Ok(()),
             Err(error) => Err(error),
         }
@@ -255,15 +255,22 @@ impl Contract {
         max: u64,
     ) -> Result<AppPackage, ContractError> {
         let path = user_path(user, &format!("/snapshot/{mv}"));
-        let response = self.command(Method::POST, &path, &[], Empty::new()).await?;
+        let response = self.command(Method::POST, &path, &[], NOTHING).await?;
         let format = headers::single(response.headers(), headers::FORMAT)
             .unwrap_or_default()
             .to_owned();
         if format.len() > 256 {
             return Err(ContractError::Malformed("Pool-Format"));
         }
-        match http_client::read(response.into_body(), max, COMMAND).await {
-            Ok(bytes) => Ok(AppPackage { bytes, format }),
+        // Summed piece by piece: a large package in one go would hold up everything else of this thread.
+        let mut sha256 = Sha256::default();
+        let reading = http_client::read_with(response.into_body(), max, COMMAND, |piece| sha256.add(piece));
+        match reading.await {
+            Ok(bytes) => Ok(AppPackage {
+                bytes,
+                sha256,
+                format,
+            }),
             Err(CallError::TooLarge(_)) => Err(ContractError::TooLarge),
             Err(error) => Err(error.into()),
         }
@@ -275,19 +282,15 @@ impl Contract {
     }
 
     /// V4: stages a package.
-    pub(crate) async fn stage<B>(
+    pub(crate) async fn stage(
         &self,
         user: &UserId,
         mv: Epoch,
         format: &str,
-        body: B,
-    ) -> Result<(), ContractError>
-    where
-        B: Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
+        package: Payload,
+    ) -> Result<(), ContractError> {
         let path = user_path(user, &format!("/package/{mv}"));
-        self.command(Method::PUT, &path, &[(headers::FORMAT, format)], body)
+        self.command(Method::PUT, &path, &[(headers::FORMAT, format)], package)
             .await
             .map(drop)
     }
@@ -295,9 +298,7 @@ impl Contract {
     /// The staged copy lives.
     pub(crate) async fn activate(&self, user: &UserId, mv: Epoch) -> Result<(), ContractError> {
         let path = user_path(user, &format!("/package/{mv}"));
-        self.command(Method::POST, &path, &[], Empty::new())
-            .await
-            .map(drop)
+        self.command(Method::POST, &path, &[], NOTHING).await.map(drop)
     }
 
     /// The staged copy goes, nothing else.
@@ -332,7 +333,7 @@ impl Contract {
                 (headers::SENDER, sender),
                 (headers::SEQUENCE, &sequence),
             ],
-            Full::new(body),
+            Payload::Whole(body),
         )
         .await
         .map(drop)

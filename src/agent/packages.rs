@@ -18,6 +18,34 @@ use crate::credentials::hex_encode;
 /// All kept packages together: this many of the largest allowed.
 const LARGEST_KEPT: u64 = 8;
 
+/// A checksum under way.
+#[derive(Clone)]
+pub(crate) struct Sha256(digest::Context);
+
+impl std::fmt::Debug for Sha256 {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Sha256")
+    }
+}
+
+impl Default for Sha256 {
+    fn default() -> Self {
+        Self(digest::Context::new(&digest::SHA256))
+    }
+}
+
+impl Sha256 {
+    /// More bytes.
+    pub(crate) fn add(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The sum of all that was added, lower-case hex.
+    fn hex(self) -> String {
+        hex_encode(self.0.finish().as_ref())
+    }
+}
+
 /// One package at its source.
 #[derive(Debug, Clone)]
 pub(crate) struct KeptPackage {
@@ -28,12 +56,12 @@ pub(crate) struct KeptPackage {
 }
 
 impl KeptPackage {
-    pub(crate) fn new(mv: Epoch, bytes: Bytes, format: String) -> Self {
-        let sha256 = hex_encode(digest::digest(&digest::SHA256, &bytes).as_ref());
+    /// `sha256` is the sum over all `bytes`.
+    pub(crate) fn new(mv: Epoch, bytes: Bytes, sha256: Sha256, format: String) -> Self {
         Self {
             mv,
             bytes,
-            sha256,
+            sha256: sha256.hex(),
             format,
         }
     }
@@ -46,6 +74,13 @@ impl KeptPackage {
             format: self.format.clone(),
         }
     }
+}
+
+/// True for exactly the bytes that were announced.
+pub(crate) fn is_announced(bytes: &[u8], announced: &Package) -> bool {
+    let mut sum = Sha256::default();
+    sum.add(bytes);
+    bytes.len() as u64 == announced.bytes && sum.hex() == announced.sha256
 }
 
 /// All of them, one per user at most.
@@ -96,7 +131,7 @@ pub(crate) enum IntakeError {
 #[derive(Clone)]
 struct Seen {
     bytes: u64,
-    hash: digest::Context,
+    sum: Sha256,
 }
 
 /// Reads what an [`Intake`] let through.
@@ -107,7 +142,7 @@ impl IntakeCheck {
     /// True when exactly the announced bytes came through.
     pub(crate) fn holds(&self, announced: &Package) -> bool {
         let seen = self.0.lock().clone();
-        seen.bytes == announced.bytes && hex_encode(seen.hash.finish().as_ref()) == announced.sha256
+        seen.bytes == announced.bytes && seen.sum.hex() == announced.sha256
     }
 }
 
@@ -122,7 +157,7 @@ impl Intake {
     pub(crate) fn new(body: Incoming, announced: u64) -> (Self, IntakeCheck) {
         let seen = Seen {
             bytes: 0,
-            hash: digest::Context::new(&digest::SHA256),
+            sum: Sha256::default(),
         };
         let seen = Arc::new(Mutex::new(seen));
         (
@@ -155,7 +190,7 @@ impl Body for Intake {
             if seen.bytes > self.announced {
                 return Poll::Ready(Some(Err(IntakeError::TooLong)));
             }
-            seen.hash.update(data);
+            seen.sum.add(data);
         }
         Poll::Ready(Some(Ok(frame)))
     }
@@ -172,7 +207,10 @@ mod tests {
     #[test]
     fn kept_packages_are_bounded_and_one_per_user() {
         let mut packages = Packages::default();
-        let package = |mv, size| KeptPackage::new(Epoch(mv), Bytes::from(vec![0; size]), String::new());
+        let package = |mv, size| {
+            let bytes = Bytes::from(vec![0; size]);
+            KeptPackage::new(Epoch(mv), bytes, Sha256::default(), String::new())
+        };
         let user = |n: usize| UserId::new(&format!("u{n}")).unwrap();
         for n in 0..8 {
             assert!(packages.keep(&user(n), package(1, 10), 10));

@@ -13,8 +13,9 @@ use tokio_util::sync::CancellationToken;
 use super::contract::Contract;
 use super::counters::Counters;
 use super::fence::Fence;
-use super::fence_file::{self, FenceFileError, Kept};
+use super::fence_file::{FenceFile, FenceFileError, Kept};
 use super::hop::Hops;
+use super::http_client::Connections;
 use super::open::OpenRequests;
 use super::outbox::Outbox;
 use super::packages::Packages;
@@ -184,6 +185,8 @@ pub(crate) struct Shared {
     pub(crate) config: AgentConfig,
     pub(crate) clock: Clock,
     pub(crate) contract: Contract,
+    /// To the app's contract and to other agents.
+    pub(crate) connections: Arc<Connections>,
     pub(crate) upstream: Upstream,
     pub(crate) counters: Counters,
     pub(crate) queues: Queues,
@@ -198,7 +201,7 @@ pub(crate) struct Shared {
     pub(crate) ask_app: Notify,
     dirty: Notify,
     streams: AtomicU64,
-    written: Mutex<u64>,
+    file: Mutex<FenceFile>,
     /// Instance in the file at start; compared once.
     kept_instance: Option<String>,
 }
@@ -211,7 +214,8 @@ pub(crate) fn new_incarnation() -> Result<String, NoRandomness> {
 impl Shared {
     pub(crate) fn new(config: AgentConfig, token: String) -> Result<Self, NoRandomness> {
         let clock = Clock::start();
-        let mut kept = fence_file::load(&config.state_dir);
+        let connections = Arc::new(Connections::new(clock));
+        let (file, mut kept) = FenceFile::open(&config.state_dir);
         let records = std::mem::take(&mut kept.records);
         let mut sensor = Sensor::new(config.proc_root.clone(), config.measured.clone());
         sensor.set_container(&kept.app_container_id);
@@ -238,7 +242,8 @@ impl Shared {
             version: 1,
         };
         Ok(Self {
-            contract: Contract::new(config.contract, token),
+            contract: Contract::new(config.contract, token, Arc::clone(&connections)),
+            connections,
             upstream: Upstream::new(config.app, config.app_protocol == AppProtocol::H2c),
             counters: Counters::default(),
             queues: Queues::default(),
@@ -249,7 +254,7 @@ impl Shared {
             ask_app: Notify::new(),
             dirty: Notify::new(),
             streams: AtomicU64::new(0),
-            written: Mutex::new(0),
+            file: Mutex::new(file),
             kept_instance: kept.instance,
             clock,
             config,
@@ -279,28 +284,43 @@ impl Shared {
     /// Writes the file now, unless it holds the present table already.
     pub(crate) fn persist(&self) -> Result<(), FenceFileError> {
         // Held while writing, so that an older table never replaces a newer one.
-        let mut written = self.written.lock();
+        let mut file = self.file.lock();
+        self.store(&mut file)
+    }
+
+    fn store(&self, file: &mut FenceFile) -> Result<(), FenceFileError> {
         let (kept, version) = {
             let inner = self.lock();
-            if inner.version == *written {
+            if inner.version == file.version {
                 return Ok(());
             }
             (inner.kept(), inner.version)
         };
-        fence_file::store(&self.config.state_dir, &kept)?;
-        *written = version;
-        Ok(())
+        file.store(kept, version)
     }
 
-    /// A change that the next answer depends on: in the file before this returns.
-    pub(crate) fn persist_change(&self, change: impl FnOnce(&mut Inner)) -> Result<(), FenceFileError> {
-        {
+    /// A change of one user's record that the next answer depends on: in the file before this returns.
+    pub(crate) fn persist_change(
+        &self,
+        user: &UserId,
+        change: impl FnOnce(&mut Inner),
+    ) -> Result<(), FenceFileError> {
+        let mut file = self.file.lock();
+        let (record, version, was_whole) = {
             let mut inner = self.lock();
+            let was_whole = inner.version == file.version;
             change(&mut inner);
             inner.version += 1;
-        }
+            (inner.fence.get(user).cloned(), inner.version, was_whole)
+        };
         self.changed.notify_waiters();
-        self.persist()
+        if file.wants_whole() || file.append(user, record.as_ref()).is_err() {
+            return self.store(&mut file);
+        }
+        if was_whole {
+            file.version = version;
+        }
+        Ok(())
     }
 
     /// Sends a message to the commander if a stream is up; false when it did not go.
@@ -396,6 +416,7 @@ impl Shared {
 impl Inner {
     fn kept(&self) -> Kept {
         Kept {
+            generation: 0,
             instance: self.app.instance.clone(),
             term: self.orders.term,
             ticket_key: self.key.as_ref().map(Key::to_hex),

@@ -26,3 +26,9 @@ pub const NAME_CONFLICT: &str = "NameConflict";
 pub const RECOMMENDATION: &str = "Recommendation";
 /// The operator may not read nodes, so that a cordon drains nobody early (D2).
 pub const NODES_UNREADABLE: &str = "NodesUnreadable";
+/// The group is to be empty, and is not yet (spec.mode Evacuate).
+pub const EVACUATING: &str = "Evacuating";
+/// Newcomers find no group of the pool that takes them: they are answered 503.
+pub const NEWCOMERS_REFUSED: &str = "NewcomersRefused";
+/// A worker that is being emptied waits for somebody to leave (C7, D2).
+pub const DRAIN_WAITING: &str = "DrainWaiting";

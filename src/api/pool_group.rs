@@ -217,7 +217,7 @@ pub struct PoolGroupSpec {
     /// How users are taken from one worker to another.
     #[serde(default)]
     pub moves: Moves,
-    /// What the operator may do. Placement, min and the replacement of dead workers go on in every mode.
+    /// What the operator may do. Placement, min and the replacement of dead workers go on in every mode but Evacuate.
     #[serde(default)]
     pub mode: Mode,
     /// How workers of an older template are replaced.
@@ -251,6 +251,11 @@ pub struct Runtime {
         regex(pattern = "^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
     )]
     pub version: Option<String>,
+    /// Names the form in which the app hands users out. Groups of one pool with the same one exchange users (V9); none
+    /// where absent or empty.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63), regex(pattern = "^[-A-Za-z0-9_./+]*$"))]
+    pub snapshot_format: Option<String>,
 }
 
 /// How the app is reached and what it answers.
@@ -482,6 +487,9 @@ pub enum Mode {
     Recommend,
     /// Neither grows nor compacts nor advises.
     Frozen,
+    /// Becomes empty: min counts as 0, newcomers go to the pool's other groups, users move to a group of the same
+    /// snapshotFormat or leave by themselves; the reception goes last.
+    Evacuate,
 }
 
 impl From<Mode> for crate::vehicle::Mode {
@@ -490,6 +498,7 @@ impl From<Mode> for crate::vehicle::Mode {
             Mode::Active => Self::Active,
             Mode::Recommend => Self::Recommend,
             Mode::Frozen => Self::Frozen,
+            Mode::Evacuate => Self::Evacuate,
         }
     }
 }

@@ -11,6 +11,9 @@ use super::{MAX_NAME, Pool, update};
 use crate::credentials::hex_encode;
 use crate::vehicle::{GroupSpec, ObjectKey};
 
+/// Longest name of a snapshot format, in bytes.
+const MAX_FORMAT: usize = 63;
+
 /// How the agent reaches the app.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppTarget {
@@ -81,6 +84,7 @@ pub fn group_spec(group: &PoolGroup, default_group: bool) -> Result<GroupSpec, F
             name: spec.pool.clone(),
         },
         version: spec.runtime.version.clone().unwrap_or_else(|| key.name.clone()),
+        snapshot_format: snapshot_format(group)?,
         generation: group.metadata.generation.unwrap_or_default(),
         default_group,
         mode: spec.mode.into(),
@@ -125,6 +129,18 @@ pub fn default_group<'a>(pool: Option<&Pool>, groups: impl IntoIterator<Item = &
         Some(named) => groups.into_iter().find(|group| *group == named),
         None => groups.into_iter().min(),
     }
+}
+
+/// The format in which users are handed out; empty where the manifest names none.
+fn snapshot_format(group: &PoolGroup) -> Result<String, FieldError> {
+    let format = group.spec.runtime.snapshot_format.clone().unwrap_or_default();
+    let fits = |b: u8| b.is_ascii_alphanumeric() || b"-_./+".contains(&b);
+    if format.len() <= MAX_FORMAT && format.bytes().all(fits) {
+        return Ok(format);
+    }
+    let field = "spec.runtime.snapshotFormat";
+    let remedy = format!("write at most {MAX_FORMAT} letters, digits, '-', '_', '.', '/' or '+'");
+    Err(FieldError::new(field, format!("{format:?}"), remedy))
 }
 
 /// Checks a name that pods, labels and Services are named after.

@@ -40,6 +40,7 @@ fn a_manifest_that_says_nothing_gets_every_default_of_the_rules() {
             name: "shop".into(),
         },
         version: "shop-blue".into(),
+        snapshot_format: String::new(),
         generation: 4,
         default_group: true,
         mode: Mode::Active,
@@ -75,13 +76,14 @@ fn a_manifest_that_says_nothing_gets_every_default_of_the_rules() {
 #[test]
 fn what_is_written_counts() {
     let spec = resolved(|s| {
-        s["runtime"] = json!({"version": "1.4"});
-        s["mode"] = "Frozen".into();
+        s["runtime"] = json!({"version": "1.4", "snapshotFormat": "cart/2"});
+        s["mode"] = "Evacuate".into();
         s["workers"] = json!({"min": 2, "max": 9, "maxSurge": 0, "spawnTimeout": "1m30s"});
         s["thresholds"] = json!({"receptionPercent": 30, "admissionPercent": 70, "compactionMarginPercent": 200, "smoothingRows": 1});
         s["moves"] = json!({"maxPackage": "1Mi", "streams": {"policy": "Pin"}});
     });
-    assert_eq!((spec.version.as_str(), spec.mode), ("1.4", Mode::Frozen));
+    assert_eq!((spec.version.as_str(), spec.mode), ("1.4", Mode::Evacuate));
+    assert_eq!(spec.snapshot_format, "cart/2");
     assert_eq!((spec.min, spec.max, spec.max_surge), (2, Some(9), 0));
     assert_eq!(spec.spawn_timeout, Duration::from_secs(90));
     let thresholds = [

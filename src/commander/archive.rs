@@ -44,6 +44,7 @@ impl Commander {
         worker.rows += 1;
         worker.open_requests = message.open_requests;
         worker.unconfirmed = message.unconfirmed;
+        worker.open_streams = message.open_streams;
         worker.guests_idle = message
             .guest_idle_ms
             .map(|idle| (now, Duration::from_millis(idle)));

@@ -36,7 +36,7 @@ impl Commander {
             group.spawns.fail(self.now, fault);
             group.failure = Some(failure.unwrap_or_else(|| SpawnFailure::Mistake(format!("{name}: {why}"))));
         }
-        let lost = self.sweep(birth, "worker_died");
+        let lost = self.sweep(birth, self.cause_of_loss(birth));
         let Some(group) = self.groups.get_mut(&key) else {
             return;
         };
@@ -53,6 +53,19 @@ impl Commander {
         }
         self.end_drain(birth);
         self.touch(&key);
+    }
+
+    /// Why users go with this worker: its group was deleted, or it had to go (D2), and they could not be moved in time;
+    /// else it died.
+    fn cause_of_loss(&self, birth: Birth) -> &'static str {
+        let Some(worker) = self.workers.get(&birth).filter(|worker| worker.terminating) else {
+            return "worker_died";
+        };
+        if self.groups.get(&worker.group).is_some_and(|group| group.gone) {
+            "group_deleted"
+        } else {
+            "drain_timeout"
+        }
     }
 
     /// D1: a restarted app holds nobody that lived in the process before it: its pod is a new worker, with a birth

@@ -30,16 +30,23 @@ impl Commander {
 
     fn decide(&mut self, key: &ObjectKey) {
         self.refresh_drains(key);
+        self.tell_waits(key);
         self.regroup(key);
         self.outlet.mark_figures(key);
-        let Some(group) = self.groups.get(key).filter(|group| !group.gone) else {
+        self.look_around(key);
+        let Some(group) = self.groups.get(key) else {
             return;
         };
         let live = self.pools.get(&group.spec.pool).is_some_and(|pool| pool.live);
         if !self.synced || !live {
             return;
         }
-        let plan = plan(&group.snapshot(), self.now);
+        let mut plan = plan(&group.snapshot(), self.now);
+        if group.gone {
+            // Nobody is born, drained or taken back in a group that was deleted; who is empty may go.
+            let retires = |decision: &Decision| matches!(decision.action, Some(Action::Retire { .. }));
+            plan.decisions.retain(retires);
+        }
         self.remember(key, &plan);
         let Plan {
             decisions,
@@ -116,7 +123,7 @@ impl Commander {
         };
         let advice = advice.and_then(|Decision { action, because }| {
             Some(Advice {
-                action: words(action?).0,
+                action: words(action?, because.code).0,
                 reason: because.code,
                 because: because.text(),
             })
@@ -139,7 +146,8 @@ impl Commander {
     }
 
     fn carry_out(&mut self, key: &ObjectKey, action: Action, because: &Because) {
-        let (name, metric) = words(action);
+        let (name, metric) = words(action, because.code);
+        let left = self.left_behind(key, action);
         let done = match action {
             Action::Spawn { count } => self.spawn(key, count),
             Action::CancelSpawn { birth } => self.unspawn(birth),
@@ -156,7 +164,7 @@ impl Commander {
                 group.reasons.clear();
             }
             let warning = matches!(action, Action::AbandonSpawn { .. });
-            self.note(key, name, because.text(), warning);
+            self.note(key, name, because.text() + &left, warning);
             self.touch(key);
         }
     }
@@ -224,6 +232,7 @@ impl Commander {
         let since = self.now;
         if let Some(worker) = self.workers.get_mut(&birth) {
             worker.empty = false;
+            worker.told_waits.clear();
         }
         let progress = DrainProgress::Running;
         let draining = WorkerState::Draining(Drain {
@@ -290,8 +299,9 @@ impl Commander {
 }
 
 /// An action as the word of an event and as a metric's label.
-fn words(action: Action) -> (&'static str, &'static str) {
+fn words(action: Action, code: &str) -> (&'static str, &'static str) {
     match action {
+        Action::Drain { .. } if code.starts_with("evacuat") => ("DrainStarted", "drain"),
         Action::Spawn { .. } => ("Spawned", "spawn"),
         Action::CancelSpawn { .. } => ("SpawnCancelled", "cancel_spawn"),
         Action::AbandonSpawn { .. } => ("SpawnAbandoned", "abandon_spawn"),

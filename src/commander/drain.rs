@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use elastic_pool_engine::compaction::{move_order, target};
 use elastic_pool_engine::group::{DrainKind, DrainProgress};
 use elastic_pool_engine::ids::{Birth, UserId};
-use elastic_pool_engine::{Share, WorkerState};
+use elastic_pool_engine::{MoveMode, Share, WorkerState};
 
 use super::Commander;
 use super::operation::{Kind, Operation};
@@ -13,6 +13,8 @@ use crate::vehicle::ObjectKey;
 
 /// A user is busy when he asked for something this recently.
 const BUSY: std::time::Duration = std::time::Duration::from_secs(2);
+/// Bytes of packages of one worker that are on their way at once; one may be larger.
+const IN_FLIGHT: u64 = 4 << 20;
 
 /// One drain's arithmetic.
 #[derive(Debug, Clone, Default)]
@@ -21,6 +23,19 @@ pub(super) struct DrainState {
     pub(super) added: BTreeMap<Birth, Share>,
     /// The part of the drained worker's occupancy that each of its users stands for.
     pub(super) share: Share,
+    /// Size of this worker's packages, leaning to the largest of late; `None` before the first move told.
+    package: Option<u64>,
+}
+
+impl DrainState {
+    /// Moves of this worker at once: large packages share the same cores and wires, so that several at a time would only
+    /// make every pause longer. The first tells how large they are.
+    fn at_once(&self, parallelism: usize) -> usize {
+        let fit = self.package.map_or(1, |bytes| IN_FLIGHT / bytes.max(1));
+        usize::try_from(fit)
+            .unwrap_or(usize::MAX)
+            .clamp(1, parallelism.max(1))
+    }
 }
 
 impl Commander {
@@ -40,6 +55,7 @@ impl Commander {
         let state = DrainState {
             added: BTreeMap::new(),
             share: view.share_per_user(),
+            package: None,
         };
         self.drains.entry(birth).or_insert(state);
         self.fill_drains();
@@ -51,12 +67,14 @@ impl Commander {
         }
     }
 
-    /// Starts moves of draining workers, up to the parallelism of their groups.
+    /// Starts moves of draining workers, up to the parallelism of their groups: of a source, to a target and in the
+    /// group there are never more. A worker that must go comes before one that may.
     pub(super) fn fill_drains(&mut self) {
         if self.resting {
             return;
         }
-        let drained: Vec<Birth> = self.drains.keys().copied().collect();
+        let mut drained: Vec<Birth> = self.drains.keys().copied().collect();
+        drained.sort_by_key(|birth| !self.is_urgent(*birth));
         for birth in drained {
             let Some(worker) = self.workers.get(&birth).filter(|worker| worker.is_connected()) else {
                 continue;
@@ -69,12 +87,26 @@ impl Commander {
                 WorkerState::Draining(drain) => Some(drain.kind),
                 _ => None,
             });
-            if !kind.is_some_and(|kind| group.policy.moves_users(kind)) {
+            // An open worker is left by its users only where its group is to be empty.
+            let live = group.policy.moves == MoveMode::Live && !group.is_open();
+            if !kind.map_or(live, |kind| group.policy.moves_users(kind)) {
                 continue;
             }
-            let room = (group.spec.parallelism as usize).saturating_sub(self.operations.running(birth));
+            let parallelism = group.spec.parallelism as usize;
+            let in_group = |birth: Birth| self.workers.get(&birth).is_some_and(|worker| worker.group == key);
+            let free = parallelism.saturating_sub(self.operations.running(in_group));
+            let wanted = self
+                .drains
+                .get(&birth)
+                .map_or(0, |drain| drain.at_once(parallelism));
+            let room = wanted
+                .saturating_sub(self.operations.running(|end| end == birth))
+                .min(free);
+            if room == 0 {
+                continue;
+            }
             let pool = group.spec.pool.clone();
-            for user in self.next_users(&pool, birth).into_iter().take(room) {
+            for user in self.next_users(&pool, birth, room) {
                 if !self.move_away(&key, &pool, birth, &user) {
                     break;
                 }
@@ -82,8 +114,19 @@ impl Commander {
         }
     }
 
-    /// Users of a worker that can move now, the idle first (C6).
-    fn next_users(&self, key: &ObjectKey, birth: Birth) -> Vec<UserId> {
+    fn is_urgent(&self, birth: Birth) -> bool {
+        matches!(self.view_of(birth), Some(WorkerState::Draining(drain)) if drain.kind == DrainKind::MustGo)
+    }
+
+    /// A user's package is known: the next ones of this worker are taken to be like it.
+    pub(super) fn learn_size(&mut self, source: Birth, bytes: u64) {
+        if let Some(drain) = self.drains.get_mut(&source) {
+            drain.package = Some(drain.package.map_or(bytes, |known| bytes.max(known - known / 4)));
+        }
+    }
+
+    /// Up to `most` users of a worker that can move now, the idle first (C6).
+    fn next_users(&self, key: &ObjectKey, birth: Birth, most: usize) -> Vec<UserId> {
         let Some(pool) = self.pools.get(key) else {
             return Vec::new();
         };
@@ -93,13 +136,18 @@ impl Commander {
                     .operations
                     .is_paused(&(key.clone(), (*user).clone()), self.now)
         };
-        let busy = |user: &UserId| usize::from(self.is_active(key, user));
-        move_order(
-            pool.surface
-                .of_worker(birth)
-                .filter(free)
-                .map(|user| (user.clone(), busy(user))),
-        )
+        let (mut found, mut idle) = (Vec::new(), 0);
+        for user in pool.surface.of_worker(birth).filter(free) {
+            let is_active = self.is_active(key, user);
+            found.push((user.clone(), usize::from(is_active)));
+            idle += usize::from(!is_active);
+            if idle == most {
+                break;
+            }
+        }
+        let mut users = move_order(found);
+        users.truncate(most);
+        users
     }
 
     /// He asked for something just now.
@@ -109,21 +157,55 @@ impl Commander {
         active.is_some_and(|at| self.now.saturating_sub(at) < BUSY)
     }
 
-    /// Starts one move to the target that C6 chooses; false when there is none.
+    /// Starts one move; false when nobody takes the user now.
     fn move_away(&mut self, group: &ObjectKey, pool: &ObjectKey, birth: Birth, user: &UserId) -> bool {
-        let (Some(state), Some(group)) = (self.drains.get_mut(&birth), self.groups.get(group)) else {
+        let Some(target) = self.target_for(group, birth) else {
+            return false;
+        };
+        let Some(state) = self.drains.get_mut(&birth) else {
             return false;
         };
         let share = state.share;
-        let Some(target) = target(&group.engine, &group.policy, birth, &state.added) else {
-            return false;
-        };
-        *state.added.entry(target).or_default() += share;
+        if self
+            .groups
+            .get(group)
+            .is_some_and(|group| group.engine.get(target).is_some())
+        {
+            *state.added.entry(target).or_default() += share;
+        }
         let mut operation = Operation::new(pool.clone(), user.clone(), birth, target, Kind::Move);
         operation.share = Some(share);
         self.operations.enqueue(operation);
         self.start_ready(pool, user);
         true
+    }
+
+    /// Where the next user of a worker goes: by C6 within his group, to another group where his own is to be empty or was
+    /// deleted (V9). Whose worker has to be gone in time goes to a full one rather than nowhere (D2).
+    fn target_for(&self, key: &ObjectKey, birth: Birth) -> Option<Birth> {
+        let group = self.groups.get(key)?;
+        let at_home = || {
+            let added = &self.drains.get(&birth)?.added;
+            target(&group.engine, &group.policy, birth, added)
+        };
+        if group.is_open() {
+            return at_home();
+        }
+        let room = self.outlet(key, false);
+        if group.gone {
+            // Its other workers end as well.
+            return room.or_else(|| self.outlet(key, true));
+        }
+        let drained = match self.view_of(birth)? {
+            WorkerState::Draining(drain) => Some(drain.kind),
+            _ => None,
+        };
+        match drained {
+            Some(DrainKind::MustGo) => room.or_else(at_home).or_else(|| self.outlet(key, true)),
+            // Where nobody else takes them, those who stay are brought together as ever.
+            Some(_) if self.outlets(key).next().is_none() => at_home(),
+            _ => room,
+        }
     }
 
     /// A move of a drain did not happen: its target is not fuller for it.
@@ -133,6 +215,8 @@ impl Commander {
         {
             *added -= share;
         }
+        // One that never told its size must not hold up the rest.
+        self.learn_size(operation.source, 0);
     }
 
     /// How far each drain of a group has come, for the engine.

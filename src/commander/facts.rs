@@ -82,7 +82,8 @@ impl Commander {
         let template_changed =
             group.spec.template_hash != before.template_hash || group.spec.agent_hash != before.agent_hash;
         let retold = Told::of(&group.spec) != Told::of(before);
-        let stops = group.spec.mode != before.mode && group.spec.mode != Mode::Active;
+        let stops = group.spec.mode != before.mode
+            && (before.mode == Mode::Evacuate || matches!(group.spec.mode, Mode::Recommend | Mode::Frozen));
         if template_changed {
             // G4: what failed was the other template.
             group.spawns.clear();
@@ -102,11 +103,14 @@ impl Commander {
             }
         }
         self.reread(key);
+        self.tell_evacuation(key, before.mode);
     }
 
-    /// A mode that neither compacts nor updates puts the worker that is being emptied back to service.
+    /// A mode that neither compacts nor updates nor evacuates puts the worker that is being emptied back to service.
     fn stop_compacting(&mut self, birth: Birth) {
         let Some(WorkerState::Draining(drain)) = self.view_of(birth) else {
+            // Its users left while it was open (Evacuate); those who have not, stay.
+            self.end_drain(birth);
             return;
         };
         let Some(worker) = self
@@ -123,11 +127,17 @@ impl Commander {
     }
 
     fn group_gone(&mut self, key: &ObjectKey) {
-        if let Some(group) = self.groups.get_mut(key) {
-            group.gone = true;
-            group.wanted.clear();
+        let Some(group) = self.groups.get_mut(key) else {
+            return;
+        };
+        group.gone = true;
+        group.wanted.clear();
+        // The pods go too, each within its grace: until then their users move where another group takes them (V9).
+        let births: Vec<Birth> = group.engine.workers().map(|view| view.birth).collect();
+        for birth in births {
+            self.must_go(birth, "its group was deleted");
         }
-        self.outlet.mark(key);
+        self.touch(key);
         self.remove_empty_group(key);
     }
 
@@ -143,16 +153,29 @@ impl Commander {
         self.metrics.forget_group(key);
         let pool = group.spec.pool;
         self.outlet.mark(key);
+        // Its pool stays, empty: its gateways are told so, and its keys are those of the next group.
         if let Some(pool) = self.pools.get_mut(&pool) {
             pool.regrouped.insert(key.name.clone());
         }
-        if !self.groups.values().any(|other| other.spec.pool == pool) {
-            self.pools.remove(&pool);
-        }
     }
 
-    fn pool_keys(&mut self, pool: &ObjectKey, keys: PoolKeys) {
-        self.pools.make(pool).keys = Some(keys);
+    /// Keys are made once. Others come with a Pool that was deleted and made again: agents and gateways need them.
+    fn pool_keys(&mut self, key: &ObjectKey, keys: PoolKeys) {
+        let pool = self.pools.make(key);
+        let before = pool.keys.replace(keys.clone());
+        if before.is_none_or(|before| before == keys) {
+            return;
+        }
+        pool.surface.tell_all();
+        let of_pool = |group: &&GroupState| group.spec.pool == *key;
+        let groups = self.groups.values().filter(of_pool);
+        let births: Vec<Birth> = groups
+            .flat_map(|group| group.engine.workers().map(|view| view.birth))
+            .collect();
+        for birth in births {
+            self.welcome_again(birth);
+            self.reroute(birth);
+        }
     }
 
     fn worker_fact(&mut self, fact: &WorkerFact) {
@@ -442,6 +465,7 @@ impl Commander {
         self.metrics.forget_worker(&worker.group, &worker.name());
         self.end_drain(birth);
         self.touch(&worker.group);
+        self.tell_evacuated(&worker.group);
         self.remove_empty_group(&worker.group);
     }
 }

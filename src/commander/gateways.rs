@@ -156,6 +156,7 @@ impl Commander {
             worker.forwards.observe(id, &incarnation, counters);
             if worker.forwards.total().since(before).requests > 0 {
                 worker.heard = now;
+                worker.asked_last = now;
             }
         }
         self.metrics.held(id.0, totals.held);

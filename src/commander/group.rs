@@ -100,6 +100,11 @@ impl GroupState {
         }
     }
 
+    /// It takes newcomers, and users of other groups (V9).
+    pub(super) fn is_open(&self) -> bool {
+        !self.gone && self.spec.mode != Mode::Evacuate
+    }
+
     /// A worker is wanted or on its way.
     pub(super) fn is_spawning(&self, now: Duration) -> bool {
         let mut on_the_way = self.engine.in_flight(self.policy.spawn_timeout, now);
@@ -162,7 +167,9 @@ pub(crate) fn policy(spec: &GroupSpec, live: bool) -> Policy {
             Mode::Active => EngineMode::Active,
             Mode::Recommend => EngineMode::Recommend,
             Mode::Frozen => EngineMode::Frozen,
+            Mode::Evacuate => EngineMode::Evacuate,
         },
+        outlet: false,
         update: spec.update,
     }
 }

@@ -61,6 +61,15 @@ impl History {
     }
 }
 
+/// Why a user whose move failed stays until then.
+fn stays(until: Duration, cause: &str) -> Stays {
+    match cause {
+        "stream" => Stays::PinnedStream,
+        "too_large" => Stays::PackageTooLarge,
+        _ => Stays::BackingOff { until },
+    }
+}
+
 impl Commander {
     /// Keeps what a plan stands on, where it acts or its reasons are others than last time. Call before carrying it out.
     pub(super) fn remember(&mut self, key: &ObjectKey, plan: &Plan) {
@@ -118,7 +127,7 @@ impl Commander {
                     worker: view.birth,
                     user: user.clone(),
                     open_requests: usize::from(self.is_active(&group.spec.pool, user)),
-                    stays: until.map(|until: Duration| Stays::BackingOff { until }),
+                    stays: until.map(|(until, cause)| stays(until, cause)),
                 }
             })
         })

@@ -139,9 +139,7 @@ impl Commander {
         owner: Birth,
     ) -> bool {
         let live = |birth: Birth| self.workers.get(&birth).is_some_and(|worker| !worker.dead);
-        let same_group = self.workers.get(&at).map(|worker| &worker.group)
-            == self.workers.get(&owner).map(|worker| &worker.group);
-        if !live(at) || !live(owner) || !same_group {
+        if !live(at) || !live(owner) || !self.exchange(at, owner) {
             return false;
         }
         let operation = Operation::new(key.clone(), user.clone(), at, owner, Kind::Join { client });

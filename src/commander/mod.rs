@@ -11,6 +11,7 @@ mod deaths;
 mod decide;
 mod deposits;
 mod drain;
+mod evacuate;
 mod facts;
 mod gateways;
 mod group;
@@ -26,6 +27,7 @@ mod routing;
 pub mod surface;
 mod update;
 mod view;
+mod waits;
 mod worker;
 
 #[cfg(test)]
@@ -43,6 +45,7 @@ pub use group::Advice;
 pub(crate) use group::policy;
 pub use history::{DecisionSink, UnknownGroup};
 pub use view::{MonitorGroup, MonitorState, MonitorWorker};
+pub use waits::DrainView;
 
 use crate::channel::proto::{Ownership, agent_command};
 use crate::channel::server::{ChannelEvent, ConnectionId};
@@ -213,6 +216,7 @@ impl Commander {
         self.release_restarts();
         self.tick_operations();
         self.tick_deposits();
+        self.watch_evacuations();
         self.fill_drains();
         let now = self.now;
         let due: Vec<ObjectKey> = self

@@ -172,8 +172,7 @@ impl Commander {
                 tracing::info!(pool = %subject.0, source = %state.source, target = %state.target, cause = cause.code(),
                     "a move did not happen");
                 self.take_back_share(&operation);
-                self.operations
-                    .pause(subject, cause == Cause::Nack(Nack::NotHere), self.now);
+                self.operations.pause(subject, cause.code(), self.now);
             }
             Outcome::Lost(cause) => self.lost(subject, &operation, &state, cause),
         }
@@ -251,14 +250,16 @@ impl Commander {
     }
 
     /// An agent did what it was told.
-    pub(super) fn acknowledged(&mut self, _birth: Birth, ack: &proto::Ack) {
+    pub(super) fn acknowledged(&mut self, birth: Birth, ack: &proto::Ack) {
         let Some((subject, told)) = self.operations.commands.remove(&ack.id) else {
             self.deposit_taken(ack.id);
             return;
         };
+        let mut weight = None;
         let event = match told {
             Told::Snapshot => {
                 let package = ack.package.clone().unwrap_or_default();
+                weight = Some(package.bytes);
                 Event::Snapshotted(Package {
                     bytes: package.bytes,
                     sha256: package.sha256,
@@ -273,6 +274,10 @@ impl Commander {
             Told::Thaw => Event::Thawed,
         };
         self.advance(&subject, event);
+        if let Some(bytes) = weight {
+            self.learn_size(birth, bytes);
+            self.fill_drains();
+        }
     }
 
     /// An agent did not do what it was told.
@@ -319,7 +324,7 @@ impl Commander {
         for operation in self.operations.overdue_answers(now) {
             let subject = (operation.pool.clone(), operation.user.clone());
             if operation.kind == Kind::Move {
-                self.operations.pause(&subject, false, now);
+                self.operations.pause(&subject, "late_answer", now);
             } else {
                 self.operations.enqueue(operation);
                 self.start_ready(&subject.0, &subject.1);

@@ -7,7 +7,7 @@ use elastic_pool_engine::Share;
 use elastic_pool_engine::backoff::Backoff;
 use elastic_pool_engine::ids::{Birth, ClientId, Epoch, UserId};
 pub(super) use elastic_pool_engine::moves::Kind;
-use elastic_pool_engine::moves::Move;
+use elastic_pool_engine::moves::{Cause, Move, Nack};
 
 use crate::vehicle::ObjectKey;
 
@@ -68,6 +68,8 @@ struct Pause {
     failures: u32,
     until: Duration,
     leaves: bool,
+    /// What the last move failed of.
+    cause: &'static str,
 }
 
 /// All operations of this leader.
@@ -154,6 +156,13 @@ impl Operations {
                 .is_some_and(|active| join(&active.operation))
     }
 
+    /// Moves that wait or are under way.
+    pub(super) fn moves(&self) -> impl Iterator<Item = &Operation> {
+        let active = self.active.values().map(|active| &active.operation);
+        let all = active.chain(self.waiting.values().flatten());
+        all.filter(|operation| operation.kind == Kind::Move)
+    }
+
     /// The next operation of a user who has none under way.
     pub(super) fn next(&mut self, subject: &Subject) -> Option<Operation> {
         if self.active.contains_key(subject) {
@@ -191,12 +200,10 @@ impl Operations {
             .any(|active| active.operation.source == birth || active.operation.target == birth)
     }
 
-    /// Operations under way in this pool.
-    pub(super) fn running(&self, from: Birth) -> usize {
-        self.active
-            .values()
-            .filter(|active| active.operation.source == from)
-            .count()
+    /// Operations under way with an end like this.
+    pub(super) fn running(&self, is_end: impl Fn(Birth) -> bool) -> usize {
+        let touches = |active: &&Active| is_end(active.operation.source) || is_end(active.operation.target);
+        self.active.values().filter(touches).count()
     }
 
     /// The open move with this id.
@@ -209,13 +216,15 @@ impl Operations {
 
     /// V6: a pause for a user whose move failed.
     ///
-    /// One whom his app did not know (`unknown`) has most likely just left: L7 decides about him within this pause,
+    /// One whom his app did not know (`not_here`) has most likely just left: L7 decides about him within this pause,
     /// and only a second such answer in a row makes him one who cannot be moved.
-    pub(super) fn pause(&mut self, subject: &Subject, unknown: bool, now: Duration) {
+    pub(super) fn pause(&mut self, subject: &Subject, cause: &'static str, now: Duration) {
+        let unknown = cause == Cause::Nack(Nack::NotHere).code();
         let pause = self.pauses.entry(subject.clone()).or_default();
         pause.failures = pause.failures.saturating_add(1);
         pause.until = now + Backoff::MOVE.pause(pause.failures);
         pause.leaves = unknown && pause.failures == 1;
+        pause.cause = cause;
     }
 
     /// His move failed, and he is not about to leave by himself.
@@ -234,10 +243,10 @@ impl Operations {
         self.paused_until(subject, now).is_some()
     }
 
-    /// V6: until when he is left alone.
-    pub(super) fn paused_until(&self, subject: &Subject, now: Duration) -> Option<Duration> {
-        let until = self.pauses.get(subject)?.until;
-        (until > now).then_some(until)
+    /// V6: until when he is left alone, and what his move failed of.
+    pub(super) fn paused_until(&self, subject: &Subject, now: Duration) -> Option<(Duration, &'static str)> {
+        let pause = self.pauses.get(subject).filter(|pause| pause.until > now)?;
+        Some((pause.until, pause.cause))
     }
 
     /// P6: an agent named a user whom no gateway placed yet.

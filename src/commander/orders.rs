@@ -10,6 +10,9 @@ use crate::vehicle::{ObjectKey, Orders};
 /// Figures that nobody acts on are brought up to date this often; everything else at once.
 const FIGURES: Duration = Duration::from_secs(1);
 
+/// A group of more workers is looked over for its status with the next tick, not with every worker that changes.
+const LARGE: usize = 200;
+
 /// The orders as they stand, and what of them may not be so any more.
 #[derive(Debug, Default)]
 pub(super) struct Outlet {
@@ -20,6 +23,9 @@ pub(super) struct Outlet {
     /// Groups whose figures may have changed: every report does that.
     figures: BTreeSet<ObjectKey>,
     figures_due: Duration,
+    /// Large groups that wait for the next tick.
+    late: BTreeSet<ObjectKey>,
+    is_tick: bool,
 }
 
 impl Outlet {
@@ -39,6 +45,8 @@ impl Outlet {
 
     /// Time went on; true about once a second.
     pub(super) fn tick(&mut self, now: Duration) -> bool {
+        self.is_tick = true;
+        self.changed.append(&mut self.late);
         let due = now >= self.figures_due;
         if due {
             self.figures_due = now + FIGURES;
@@ -60,12 +68,15 @@ impl Commander {
 
     /// Brings the orders of the groups that changed up to date.
     pub(super) fn refresh_orders(&mut self) {
+        let is_tick = std::mem::take(&mut self.outlet.is_tick);
         for key in std::mem::take(&mut self.outlet.changed) {
-            let fresh = self
-                .groups
-                .get(&key)
-                .map(|group| (group.desired(), self.group_view(group)));
-            let Outlet { orders, taken, .. } = &mut self.outlet;
+            let fresh = self.groups.get(&key).map(|group| {
+                let is_late = !is_tick && group.engine.workers().len() > LARGE;
+                (group.desired(), (!is_late).then(|| self.group_view(group)))
+            });
+            let Outlet {
+                orders, taken, late, ..
+            } = &mut self.outlet;
             let Some((desired, view)) = fresh else {
                 if orders.desired.contains_key(&key) {
                     let orders = Arc::make_mut(orders);
@@ -75,12 +86,16 @@ impl Commander {
                 }
                 continue;
             };
-            let same = orders.desired.get(&key) == Some(&desired)
-                && orders.views.get(&key).is_some_and(|told| **told == view);
-            if !same {
-                let orders = Arc::make_mut(orders);
-                orders.desired.insert(key.clone(), desired);
-                orders.views.insert(key, Arc::new(view));
+            if orders.desired.get(&key) != Some(&desired) {
+                Arc::make_mut(orders).desired.insert(key.clone(), desired);
+                *taken = false;
+            }
+            let Some(view) = view else {
+                late.insert(key);
+                continue;
+            };
+            if orders.views.get(&key).is_none_or(|told| **told != view) {
+                Arc::make_mut(orders).views.insert(key, Arc::new(view));
                 *taken = false;
             }
         }

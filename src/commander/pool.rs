@@ -82,11 +82,6 @@ impl Pools {
             .or_insert_with(|| PoolState::new(key.clone()))
     }
 
-    pub(super) fn remove(&mut self, key: &ObjectKey) {
-        self.all.remove(key);
-        self.recovering.remove(key);
-    }
-
     /// D3: its users are known, newcomers are placed.
     pub(super) fn make_live(&mut self, key: &ObjectKey) {
         self.recovering.remove(key);

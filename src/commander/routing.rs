@@ -118,6 +118,7 @@ impl Commander {
             default_group: group.spec.default_group,
             session_users: group.spec.session_users,
             newcomer,
+            closed: !group.is_open(),
             session_timeout_ms: u64::try_from(group.spec.session_timeout.as_millis()).unwrap_or(u64::MAX),
         })
     }

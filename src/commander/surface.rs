@@ -156,6 +156,11 @@ impl Surface {
         }
     }
 
+    /// Every gateway is to hear of every user anew.
+    pub fn tell_all(&mut self) {
+        self.changed.extend(self.users.keys().cloned());
+    }
+
     /// The users that changed since the last call.
     pub fn take_changed(&mut self) -> BTreeSet<UserId> {
         std::mem::take(&mut self.changed)

@@ -75,7 +75,7 @@ impl Commander {
     pub(super) fn progressing(&self, group: &GroupState) -> ConditionView {
         let spawning = group.is_spawning(self.now);
         let outdated = group.engine.workers().filter(|view| view.outdated).count();
-        if outdated == 0 {
+        if outdated == 0 || group.spec.mode == Mode::Evacuate {
             let (reason, text) = if spawning {
                 ("Spawning", "a worker is on its way")
             } else {

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::Commander;
 use super::group::{Advice, GroupState};
+use super::waits::DrainView;
 use super::worker::Worker;
 use crate::metrics::{GroupFigures, STATES, WorkerFigures};
 use crate::vehicle::{ConditionView, DecisionNote, GroupView, Mode, ObjectKey, SpawnFailure};
@@ -48,6 +49,8 @@ pub struct MonitorWorker {
     pub users: usize,
     /// Forwards in flight, as its agent said last.
     pub open_requests: u64,
+    /// Its drain, while it is emptied.
+    pub drain: Option<DrainView>,
 }
 
 /// One group on the monitor.
@@ -183,6 +186,7 @@ impl Commander {
             seconds: forwards.seconds,
             users: self.users_on(group, view.birth),
             open_requests: worker.open_requests,
+            drain: self.drain_view(group, view),
         }
     }
 
@@ -229,6 +233,7 @@ impl Commander {
         let limited = has(|c| matches!(c, Condition::ScalingLimited));
         let above = has(|c| matches!(c, Condition::AboveMax));
         let (pending, degraded) = failure(group);
+        let evacuation = self.evacuation_conditions(group);
         let advised = group.spec.mode == Mode::Recommend;
         let advice = advised.then(|| recommendation(group));
         let conditions = vec![
@@ -258,8 +263,9 @@ impl Commander {
             ),
             pending,
             degraded,
+            self.drain_waiting(group),
         ];
-        conditions.into_iter().chain(advice).collect()
+        conditions.into_iter().chain(advice).chain(evacuation).collect()
     }
 
     fn reports_fresh(&self, group: &GroupState) -> ConditionView {
@@ -294,8 +300,11 @@ impl Commander {
 }
 
 fn ready(group: &GroupState) -> ConditionView {
-    let (placeable, min) = (group.engine.placeable_count(), group.policy.min);
-    if placeable == 0 {
+    let (placeable, min) = (group.engine.placeable_count(), group.policy.floor());
+    if group.spec.mode == Mode::Evacuate && group.engine.living() == 0 {
+        let text = "spec.mode is Evacuate and nobody is left".to_owned();
+        condition("Ready", false, "Evacuated", text)
+    } else if placeable == 0 {
         condition(
             "Ready",
             false,
@@ -362,7 +371,7 @@ fn either(kind: &str, status: bool, yes: (&str, &str), no: (&str, &str)) -> Cond
 }
 
 /// Lists in status are bounded.
-fn first_few(names: &[&str]) -> String {
+pub(super) fn first_few(names: &[&str]) -> String {
     let shown = names.iter().take(3).copied().collect::<Vec<_>>().join(", ");
     match names.len().saturating_sub(3) {
         0 => shown,

@@ -58,6 +58,11 @@ pub(super) struct Worker {
     pub(super) going: bool,
     pub(super) open_requests: u64,
     pub(super) unconfirmed: u64,
+    pub(super) open_streams: u64,
+    /// When a gateway told of a request to it, or else since it is known; counts where its agent says nothing of guests.
+    pub(super) asked_last: Duration,
+    /// What its drain was told to wait for.
+    pub(super) told_waits: std::collections::BTreeSet<&'static str>,
     /// C7: how often it could not be emptied.
     pub(super) failed_drains: u32,
     /// Swept: nobody lives there any more and nobody ever will (D1).
@@ -100,6 +105,9 @@ impl Worker {
             going: false,
             open_requests: 0,
             unconfirmed: 0,
+            open_streams: 0,
+            asked_last: now,
+            told_waits: std::collections::BTreeSet::new(),
             failed_drains: 0,
             dead: false,
             asked_at: None,

@@ -90,6 +90,10 @@ impl Front {
                 StatusCode::BAD_GATEWAY,
                 "The worker broke off before it answered. It may have acted.\n",
             ),
+            Outcome::Closed => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "This service takes nobody in at present. Please try again later.\n",
+            ),
             Outcome::HeldTooLong => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "This session is being moved. Please try again.\n",

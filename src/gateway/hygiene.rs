@@ -1,6 +1,7 @@
 //! What a request or an answer may carry across the gateway: hop-by-hop and pool-* headers go; it routes nothing.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -20,6 +21,7 @@ pub(crate) const POOL_GROUP: HeaderName = HeaderName::from_static("pool-group");
 pub(crate) const POOL_FENCE: HeaderName = HeaderName::from_static("pool-fence");
 
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
@@ -197,6 +199,14 @@ pub(crate) fn wants_trailers(headers: &HeaderMap) -> bool {
 /// Says so to the next hop.
 pub(crate) fn set_trailers(headers: &mut HeaderMap) {
     headers.insert(TE, HeaderValue::from_static("trailers"));
+}
+
+/// Says to the client, where a browser shows it, how long the request was held for a move; what the app timed stays beside it.
+pub(crate) fn set_held(headers: &mut HeaderMap, held: Duration) {
+    let text = format!("hold;dur={:.3}", held.as_secs_f64() * 1000.0);
+    if let Ok(value) = HeaderValue::from_str(&text) {
+        headers.append(SERVER_TIMING, value);
+    }
 }
 
 /// Trailers may say no more than headers may, and nothing of what has been decided by the headers (RFC 9110, 6.5.1).

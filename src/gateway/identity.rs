@@ -170,6 +170,8 @@ pub(crate) enum Way {
     Gone,
     /// Nobody is there to take the request: wait for the table to change.
     Nobody,
+    /// No group takes newcomers, and waiting would not help.
+    Closed,
 }
 
 /// Chooses a way by P1, P7, L4 and L6. A guest's reception is filled in.
@@ -224,7 +226,7 @@ fn unowned(
 
 fn guest(table: &Table, topology: &Topology, visitor: &mut Visitor) -> Way {
     let Some(group) = topology.group(&visitor.group) else {
-        return Way::Nobody;
+        return if table.is_live() { Way::Closed } else { Way::Nobody };
     };
     if group.session && visitor.named {
         return named_session(table, topology, group, visitor);
@@ -246,6 +248,9 @@ fn guest(table: &Table, topology: &Topology, visitor: &mut Visitor) -> Way {
         // The reception that took him in is dead, and what he had with it.
         return Way::Gone;
     }
+    let Some(group) = topology.open_group(group) else {
+        return Way::Closed;
+    };
     let entrance = group.entrance().and_then(|birth| topology.workers.get(&birth));
     let Some(upstream) = entrance.filter(|upstream| upstream.is_routable()) else {
         visitor.reception = None;
@@ -265,6 +270,9 @@ fn named_session(table: &Table, topology: &Topology, group: &Group, visitor: &Vi
     if let Some(owner) = table.owner(&user) {
         return owned(table, owner);
     }
+    let Some(group) = topology.open_group(group) else {
+        return Way::Closed;
+    };
     let entrance = group.entrance().and_then(|birth| topology.workers.get(&birth));
     match entrance.filter(|upstream| upstream.is_routable()) {
         Some(upstream) => Way::Forward(Arc::clone(upstream), Who::Unowned(user)),

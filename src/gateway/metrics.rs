@@ -13,6 +13,8 @@ pub(crate) enum Outcome {
     Broken,
     /// No routable worker, or nobody who took the request, until the hold timeout.
     Unavailable,
+    /// No group of the pool takes newcomers.
+    Closed,
     /// Held for a move until the hold timeout.
     HeldTooLong,
     /// Too many waited already.
@@ -42,10 +44,11 @@ impl Outcome {
         known.map_or("", |(_, label)| label)
     }
 
-    const ALL: [(Self, &'static str); 13] = [
+    const ALL: [(Self, &'static str); 14] = [
         (Self::Answered, "answered"),
         (Self::Broken, "broken"),
         (Self::Unavailable, "unavailable"),
+        (Self::Closed, "closed"),
         (Self::HeldTooLong, "held_too_long"),
         (Self::Overflow, "overflow"),
         (Self::NotReplayable, "not_replayable"),

@@ -95,6 +95,7 @@ pub(crate) async fn serve(
         slot: None,
         is_h1: !is_h2,
         closes: framing == Framing::Unseen,
+        held: false,
         ended: false,
         entry,
     };
@@ -147,6 +148,8 @@ struct Journey {
     is_h1: bool,
     /// The connection ends with this answer.
     closes: bool,
+    /// It waited for a move's end.
+    held: bool,
     /// Its outcome is counted, or will be by the answer's end.
     ended: bool,
     /// The line of the access log, until the answer has it.
@@ -199,6 +202,7 @@ impl Journey {
                 Way::Gone if self.wait_for_move().await? => {}
                 Way::Gone => self.become_guest()?,
                 Way::Nobody => self.wait_for_change().await?,
+                Way::Closed => return Err(Outcome::Closed),
             }
         }
     }
@@ -235,6 +239,7 @@ impl Journey {
                 let waited = self.front.clock.now().saturating_sub(now);
                 self.front.metrics.hold_seconds.observe(waited.as_secs_f64());
                 self.permit = Some(turn.ok_or(Outcome::HeldTooLong)?);
+                self.held = true;
                 Ok(true)
             }
         }

@@ -30,6 +30,8 @@ pub(crate) struct Group {
     pub(crate) newcomer: Option<Birth>,
     pub(crate) session: bool,
     default: bool,
+    /// Takes no newcomers.
+    closed: bool,
 }
 
 impl Group {
@@ -41,6 +43,7 @@ impl Group {
             newcomer: birth(group.newcomer),
             session: group.session_users,
             default: group.default_group,
+            closed: group.closed,
         }
     }
 
@@ -68,6 +71,16 @@ impl Topology {
             .iter()
             .find(|group| &*group.name == name)
             .or_else(|| self.default_group())
+    }
+
+    /// The group that takes a newcomer in who would go to `named`: that one, or while it takes none the default one,
+    /// or any; `None` when all are closed.
+    pub(crate) fn open_group<'a>(&'a self, named: &'a Group) -> Option<&'a Group> {
+        let open = |group: &&Group| !group.closed;
+        Some(named)
+            .filter(open)
+            .or_else(|| self.default_group().filter(open))
+            .or_else(|| self.groups.iter().find(open))
     }
 
     pub(crate) fn default_group(&self) -> Option<&Group> {
@@ -146,6 +159,11 @@ impl Table {
     /// L6: may this table say that a user born at `epoch` is gone?
     pub(crate) fn covers(&self, epoch: Epoch) -> bool {
         self.live.load(Acquire) && epoch.0 <= self.version.load(Acquire)
+    }
+
+    /// The commander knows every group, and this copy names them.
+    pub(crate) fn is_live(&self) -> bool {
+        self.is_received() && self.live.load(Acquire)
     }
 
     /// Wakes at each change of the table.

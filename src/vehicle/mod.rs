@@ -40,6 +40,8 @@ pub struct GroupSpec {
     pub pool: ObjectKey,
     /// `spec.runtime.version`.
     pub version: String,
+    /// `spec.runtime.snapshotFormat`: groups with the same one exchange users (V9); empty: with nobody.
+    pub snapshot_format: String,
     /// Generation of the manifest that these values come from.
     pub generation: i64,
     /// True for the pool's default group.
@@ -94,7 +96,7 @@ pub struct GroupSpec {
     pub agent_hash: String,
     /// How workers of an older template are replaced.
     pub update: UpdateType,
-    /// V9: how long guests keep a reception that is replaced.
+    /// How long guests keep a reception that is to go: of an older template, or of a group that is to be empty.
     pub guest_timeout: Duration,
 }
 
@@ -115,6 +117,8 @@ pub enum Mode {
     Recommend,
     /// Neither grows nor compacts nor advises.
     Frozen,
+    /// Becomes empty, and takes nobody in.
+    Evacuate,
 }
 
 /// Why a worker does not become routable (G4).

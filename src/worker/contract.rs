@@ -115,11 +115,14 @@ async fn snapshot(State(app): State<Arc<App>>, Path((user, id)): Path<(String, S
         Ok(named) => named,
         Err(response) => return *response,
     };
-    let mut store = app.store.lock();
-    let was_live = store.is_live(&user);
-    let slice = match store.freeze(&user, id) {
-        Ok(slice) => slice.clone(),
-        Err(refusal) => return refusal.into_response(),
+    // Written out without the lock: a large slice takes its time, and everybody else is served meanwhile.
+    let (was_live, slice) = {
+        let mut store = app.store.lock();
+        let was_live = store.is_live(&user);
+        match store.freeze(&user, id) {
+            Ok(slice) => (was_live, slice.clone()),
+            Err(refusal) => return refusal.into_response(),
+        }
     };
     let package = Package {
         format: FORMAT.to_owned(),
@@ -134,7 +137,7 @@ async fn snapshot(State(app): State<Arc<App>>, Path((user, id)): Path<(String, S
             .into_response(),
         too_large_or_broken => {
             if was_live {
-                let _ = store.thaw(&user, id);
+                let _ = app.store.lock().thaw(&user, id);
             }
             warn!(
                 bytes = too_large_or_broken.map_or(0, |b| b.len()),

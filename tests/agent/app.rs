@@ -41,6 +41,8 @@ pub(crate) struct Knobs {
     pub closed: Vec<u16>,
     /// A WebSocket that never ends of itself.
     pub stubborn: bool,
+    /// A snapshot freezes its user and takes one permit of the gate to hand him out.
+    pub slow_snapshots: bool,
     pub discards: usize,
 }
 
@@ -250,12 +252,19 @@ async fn users(State(app): State<Arc<App>>) -> axum::Json<Value> {
 type Named = Path<(String, u64)>;
 
 async fn snapshot(State(app): State<Arc<App>>, Path((user, mv)): Named) -> Response {
-    let mut knobs = app.knobs.lock();
-    let Some(held) = knobs.users.get_mut(&user) else {
-        return StatusCode::NOT_FOUND.into_response();
+    let (count, slow) = {
+        let mut knobs = app.knobs.lock();
+        let slow = knobs.slow_snapshots;
+        let Some(held) = knobs.users.get_mut(&user) else {
+            return StatusCode::NOT_FOUND.into_response();
+        };
+        let (Held::Live(count) | Held::Frozen(count, _) | Held::Staged(count, _)) = *held;
+        *held = Held::Frozen(count, mv);
+        (count, slow)
     };
-    let (Held::Live(count) | Held::Frozen(count, _) | Held::Staged(count, _)) = *held;
-    *held = Held::Frozen(count, mv);
+    if slow {
+        app.gate.acquire().await.unwrap().forget();
+    }
     ([("pool-format", "count/1")], count.to_string()).into_response()
 }
 

@@ -1,6 +1,8 @@
 //! Restarts, terms, session mode, leaving, preStop.
 
-use elastic_pool::channel::proto::{Admission, agent_command::Command, agent_message::Message, claim};
+use elastic_pool::channel::proto::{
+    Admission, Snapshot, agent_command::Command, agent_message::Message, claim,
+};
 use tokio::net::TcpListener;
 
 use crate::app::{self, Held};
@@ -88,6 +90,37 @@ async fn the_fence_survives_a_restart_of_the_agent() {
         token,
         "the app read it once"
     );
+}
+
+#[tokio::test]
+async fn a_user_whom_the_app_froze_before_his_agent_restarted_is_claimed_frozen_and_thawed() {
+    let (folder, mut commander) = (tempfile::tempdir().unwrap(), Commander::start().await);
+    let app = app::start("i1", folder.path().join("token")).await;
+    app.knobs.lock().users.insert("alice".into(), Held::Live(1));
+    app.knobs.lock().slow_snapshots = true;
+    let sidecar = Sidecar::start(folder.path(), commander.address, app.address).await;
+    let mut session = commander.welcomed(|_| {}).await;
+    session.assign("alice", 5).await;
+    let snapshot = Snapshot {
+        user: "alice".into(),
+        r#move: 9,
+        join: false,
+    };
+    session.send(77, Command::Snapshot(snapshot)).await;
+    until("the app froze her", || {
+        app.knobs.lock().users["alice"] == Held::Frozen(1, 9)
+    })
+    .await;
+    sidecar.end().await;
+    let sidecar = Sidecar::start(folder.path(), commander.address, app.address).await;
+    let mut session = commander.welcomed(|_| {}).await;
+    assert_eq!(states(&session), [("alice".into(), claim::State::Frozen, 5, 9)]);
+    assert_eq!(
+        sidecar.get("/count", Who::User("alice", 5)).await.refusal(),
+        (421, Some("refused"))
+    );
+    session.thaw("alice", 9, 10).await.unwrap();
+    assert_eq!(sidecar.get("/count", Who::User("alice", 10)).await.body, "2");
 }
 
 #[tokio::test]

@@ -24,10 +24,11 @@ use crate::commander::{Commander, full, welcome, worker};
 use crate::raw::RawClient;
 use crate::stage::{Front, Keys, Stage, app, eventually};
 
-const OUTCOMES: [&str; 13] = [
+const OUTCOMES: [&str; 14] = [
     "answered",
     "broken",
     "unavailable",
+    "closed",
     "held_too_long",
     "overflow",
     "not_replayable",

@@ -26,14 +26,19 @@ async fn held_requests_survive_the_switch_and_start_in_order_at_the_new_owner() 
         stage.front.waiting(f64::from(number + 1)).await;
     }
     // Somebody else is not held.
-    assert_eq!(stage.front.browser().get("/other").await.text(), "one");
+    let other = stage.front.browser().get("/other").await;
+    assert_eq!((other.text(), other.headers.get("server-timing")), ("one", None));
     assert_eq!(stage.one.requests().len(), before + 1);
     stage
         .commander
         .send(route(20, owned("alice", 2, 20, &[&client])))
         .await;
     for answer in waiting {
-        assert_eq!(answer.await.unwrap().text(), "two");
+        let answer = answer.await.unwrap();
+        assert_eq!(answer.text(), "two");
+        let timing = answer.headers["server-timing"].to_str().unwrap();
+        let held: f64 = timing.strip_prefix("hold;dur=").unwrap().parse().unwrap();
+        assert!(held > 0.0, "{timing}");
     }
     let seen = stage.two.requests();
     assert!(

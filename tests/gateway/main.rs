@@ -14,6 +14,7 @@ mod cookies;
 #[path = "../support/corpus.rs"]
 mod corpus;
 mod faults;
+mod groups;
 mod grpc;
 #[path = "../support/grpc.rs"]
 mod grpc_support;

@@ -110,6 +110,8 @@ pub struct WorkerView {
     pub outdated: bool,
     /// What is known to keep a spawn from coming up (G4).
     pub hindered: Option<SpawnFault>,
+    /// Until then its guests may come back ([`Mode::Evacuate`](crate::Mode::Evacuate)); `None` for a worker without any.
+    pub guests_until: Option<Duration>,
 }
 
 impl WorkerView {
@@ -129,6 +131,7 @@ impl WorkerView {
             passed_over_until: None,
             outdated: false,
             hindered: None,
+            guests_until: None,
         }
     }
 

@@ -1,6 +1,6 @@
 //! One user's move or join as a state machine (V1-V8, P5); sends nothing itself and reads no clock.
 //!
-//! The order is Hold, all gateways Held, Snapshot, Fetch, Activate, Route, Assign, Forget. The first Route is the
+//! The order is Hold, all gateways Held, Snapshot, Fetch and Activate, Route, Assign, Forget. The first Route is the
 //! commit: before it every failure takes the user back to the source, after it the move only goes forward.
 
 mod messages;
@@ -336,15 +336,17 @@ impl Move {
                 self.gateway(&event, now, out);
             }
             (Event::Snapshotted(package), Phase::Snapshotting) => {
-                out.push(Effect::Fetch(package));
+                // Both at once: the target turns on what it has staged without another word, and nothing else.
+                out.extend([Effect::Fetch(package), Effect::Activate]);
                 self.enter(Phase::Fetching, self.timeouts.fetch, now);
             }
             (Event::Fetched, Phase::Fetching) => {
                 self.staged = true;
-                out.push(Effect::Activate);
                 self.enter(Phase::Activating, self.timeouts.activate, now);
             }
-            (Event::Activated, Phase::Activating) => {
+            // Only what was staged can be turned on.
+            (Event::Activated, Phase::Fetching | Phase::Activating) => {
+                self.staged = true;
                 out.extend([Effect::Route, Effect::Assign]);
                 self.enter(Phase::Assigning, self.timeouts.resend, now);
             }

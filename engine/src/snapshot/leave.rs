@@ -89,7 +89,7 @@ fn blocked(saved: &Saved, plan: &Plan, growth: &Growth, compaction: &Compaction)
         reasons.push(format!("growth comes first: {}", growth.because));
     }
     match (compaction.step, saved.policy().mode) {
-        (Step::Drain(_), Mode::Active) => {}
+        (Step::Drain(_), Mode::Active | Mode::Evacuate) => {}
         (Step::Drain(_), mode) => {
             reasons.push(format!("spec.mode is {}: nobody is compacted", words::mode(mode)));
         }

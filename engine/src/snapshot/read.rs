@@ -126,6 +126,7 @@ fn policy(field: &Field<'_>) -> Result<Policy, FieldError> {
         "cpu_cores",
         "moves",
         "mode",
+        "outlet",
         "update",
     ])?;
     let share = |name| required(&field.get(name), read_share);
@@ -150,6 +151,7 @@ fn policy(field: &Field<'_>) -> Result<Policy, FieldError> {
         },
         moves: word(&field.get("moves"), &words::MOVES, words::moves)?,
         mode: word(&field.get("mode"), &words::MODES, words::mode)?,
+        outlet: field.get("outlet").flag()?,
         update: update(&field.get("update"))?,
     })
 }
@@ -236,6 +238,7 @@ fn worker(field: &Field<'_>) -> Result<WorkerView, FieldError> {
         "passed_over_until_s",
         "outdated",
         "hindered",
+        "guests_until_s",
         "residents",
     ])?;
     let flag = |name| {
@@ -257,6 +260,7 @@ fn worker(field: &Field<'_>) -> Result<WorkerView, FieldError> {
         passed_over_until: read_seconds(&field.get("passed_over_until_s"))?,
         outdated: field.get("outdated").flag()?,
         hindered: fault(&field.get("hindered"))?,
+        guests_until: read_seconds(&field.get("guests_until_s"))?,
     })
 }
 

@@ -4,7 +4,7 @@ use super::Stays;
 use crate::group::{DrainKind, DrainProgress, SpawnFault, WorkerState};
 use crate::thresholds::{Mode, MoveMode, UpdateType};
 
-pub(super) const MODES: [Mode; 3] = [Mode::Active, Mode::Recommend, Mode::Frozen];
+pub(super) const MODES: [Mode; 4] = [Mode::Active, Mode::Recommend, Mode::Frozen, Mode::Evacuate];
 pub(super) const MOVES: [MoveMode; 2] = [MoveMode::Live, MoveMode::Drain];
 pub(super) const KINDS: [DrainKind; 3] = [DrainKind::Compaction, DrainKind::MustGo, DrainKind::Update];
 pub(super) const UPDATES: [UpdateType; 3] = [UpdateType::Move, UpdateType::Drain, UpdateType::OnDelete];
@@ -18,6 +18,7 @@ pub(super) fn mode(mode: Mode) -> &'static str {
         Mode::Active => "Active",
         Mode::Recommend => "Recommend",
         Mode::Frozen => "Frozen",
+        Mode::Evacuate => "Evacuate",
     }
 }
 

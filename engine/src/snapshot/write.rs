@@ -39,6 +39,8 @@ struct PolicyFields {
     cpu_cores: String,
     moves: &'static str,
     mode: &'static str,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    outlet: bool,
     /// Left out where it is Move, as in snapshots from before there was another.
     #[serde(skip_serializing_if = "Option::is_none")]
     update: Option<&'static str>,
@@ -81,6 +83,8 @@ struct WorkerFields<'a> {
     outdated: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     hindered: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    guests_until_s: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     residents: Vec<UserFields<'a>>,
 }
@@ -133,6 +137,7 @@ fn policy(policy: &Policy) -> PolicyFields {
         },
         moves,
         mode,
+        outlet,
         update,
     } = policy;
     PolicyFields {
@@ -151,6 +156,7 @@ fn policy(policy: &Policy) -> PolicyFields {
         cpu_cores: cpu_cores.to_string(),
         moves: words::moves(moves),
         mode: words::mode(mode),
+        outlet,
         update: (update != UpdateType::Move).then(|| words::update(update)),
     }
 }
@@ -183,6 +189,7 @@ fn worker<'a>(view: &'a WorkerView, users: &'a [SavedUser]) -> WorkerFields<'a> 
         passed_over_until,
         outdated,
         hindered,
+        guests_until,
     } = view;
     let (since, drain, must_go) = match state {
         WorkerState::Nascent { since } => (Some(since), None, None),
@@ -208,6 +215,7 @@ fn worker<'a>(view: &'a WorkerView, users: &'a [SavedUser]) -> WorkerFields<'a> 
         passed_over_until_s: passed_over_until.map(write_seconds),
         outdated,
         hindered: hindered.map(SpawnFault::code),
+        guests_until_s: guests_until.map(write_seconds),
         residents: users.iter().map(user).collect(),
     }
 }

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod compaction;
+mod evacuation;
 mod found;
 mod growth;
 mod life;

@@ -3,6 +3,7 @@
 
 mod changes;
 mod compaction;
+mod evacuation;
 mod growth;
 #[path = "../scene/mod.rs"]
 mod scene;

@@ -101,6 +101,7 @@ fn worker() -> impl Strategy<Value = WorkerView> {
                     passed_over_until: passed,
                     outdated: warm && stale,
                     hindered: stale.then_some(SpawnFault::Mistake),
+                    guests_until: passed.filter(|_| warm),
                     ..WorkerView::new(Birth(birth), &name)
                 }
             },
@@ -109,7 +110,12 @@ fn worker() -> impl Strategy<Value = WorkerView> {
 
 fn policy() -> impl Strategy<Value = Policy> {
     let count = || prop_oneof![0usize..9, Just(1_000_000_000)];
-    let mode = prop_oneof![Just(Mode::Active), Just(Mode::Recommend), Just(Mode::Frozen)];
+    let mode = prop_oneof![
+        Just(Mode::Active),
+        Just(Mode::Recommend),
+        Just(Mode::Frozen),
+        Just(Mode::Evacuate)
+    ];
     let moves = prop_oneof![Just(MoveMode::Live), Just(MoveMode::Drain)];
     let update = prop_oneof![
         Just(UpdateType::Move),
@@ -146,6 +152,7 @@ fn policy() -> impl Strategy<Value = Policy> {
             },
             moves,
             mode,
+            outlet: mode == Mode::Evacuate && moves == MoveMode::Live,
             update,
         },
     )
@@ -247,7 +254,7 @@ proptest! {
 #[case("/policy/admission", json!("NaN"), "policy.admission is \"NaN\", must be a decimal of at most 12 places, such as \"0.25\"")]
 #[case("/policy/min", json!(1.5), "policy.min is 1.5, must be a whole number from 0 to 1000000000")]
 #[case("/policy/cpu_cores", json!("inf"), "policy.cpu_cores is \"inf\", must be a number of cores in a string, such as \"0.5\"")]
-#[case("/policy/mode", json!("Idle"), "policy.mode is \"Idle\", must be Active or Recommend or Frozen")]
+#[case("/policy/mode", json!("Idle"), "policy.mode is \"Idle\", must be Active or Recommend or Frozen or Evacuate")]
 #[case("/workers/0/occupancy", json!("1.01"), "workers[0].occupancy is \"1.01\", must be a decimal from 0 to 1")]
 #[case("/workers/1/birth", json!("1"), "workers[1].birth is \"1\", must be a birth number that no other worker has")]
 #[case("/workers/1/birth", json!(2), "workers[1].birth is 2, must be a string")]

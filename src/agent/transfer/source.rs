@@ -36,7 +36,7 @@ pub(super) async fn snapshot(shared: &Shared, user: &UserId, mv: Epoch, stream: 
 
 async fn take_package(shared: &Shared, user: &UserId, mv: Epoch, max: u64) -> Outcome {
     let package = match shared.contract.snapshot(user, mv, max).await {
-        Ok(package) => KeptPackage::new(mv, package.bytes, package.format),
+        Ok(package) => KeptPackage::new(mv, package.bytes, package.sha256, package.format),
         Err(error) => {
             if matches!(error, ContractError::NotHere) {
                 // L7 decides whether he left.
@@ -48,7 +48,7 @@ async fn take_package(shared: &Shared, user: &UserId, mv: Epoch, max: u64) -> Ou
     };
     let described = package.describe();
     let mut kept = false;
-    shared.persist_change(|inner| kept = inner.packages.keep(user, package, max))?;
+    shared.persist_change(user, |inner| kept = inner.packages.keep(user, package, max))?;
     if kept {
         Ok(Some(described))
     } else {
@@ -124,7 +124,7 @@ pub(super) async fn thaw(shared: &Shared, user: &UserId, mv: Epoch, epoch: Epoch
     if step == Step::Go {
         shared.contract.thaw(user, mv).await?;
         let now = shared.now();
-        shared.persist_change(|inner| {
+        shared.persist_change(user, |inner| {
             inner.fence.thawed(user, shown, now);
             inner.packages.drop_of(user);
         })?;
@@ -149,7 +149,7 @@ pub(super) async fn forget(shared: &Shared, user: &UserId, mv: Epoch) -> Outcome
             shared.contract.forget(user).await?;
         }
         let now = shared.now();
-        shared.persist_change(|inner| {
+        shared.persist_change(user, |inner| {
             inner.fence.forgotten(user, mv, now);
             inner.packages.drop_of(user);
         })?;

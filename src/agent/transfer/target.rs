@@ -5,19 +5,20 @@ use std::time::Duration;
 use bytes::Bytes;
 use elastic_pool_engine::ids::{Epoch, UserId};
 use http::{Request, header};
-use http_body_util::Empty;
 
 use super::{Failed, Outcome};
 use crate::agent::fence::{State, Step};
 use crate::agent::headers;
-use crate::agent::http_client;
-use crate::agent::packages::Intake;
+use crate::agent::http_client::{self, Payload};
+use crate::agent::packages::{self, Intake};
 use crate::agent::shared::Shared;
 use crate::channel::proto::Fetch;
 use crate::channel::proto::nack::Reason;
 
 /// The source answers a Fetch's head within this time.
 const SOURCE: Duration = Duration::from_secs(5);
+/// A package up to this size is checked before the app sees any of it, and goes over a kept connection.
+const SMALL: u64 = 64 << 10;
 
 pub(super) async fn fetch(shared: &Shared, user: &UserId, order: &Fetch) -> Outcome {
     let mv = Epoch(order.r#move);
@@ -52,7 +53,7 @@ pub(super) async fn fetch(shared: &Shared, user: &UserId, order: &Fetch) -> Outc
             shared.counters.packages_staged.add();
             let now = shared.now();
             if !order.join {
-                shared.persist_change(|inner| inner.fence.staged(user, mv, true, now))?;
+                shared.persist_change(user, |inner| inner.fence.staged(user, mv, true, now))?;
             }
             Ok(None)
         }
@@ -87,9 +88,11 @@ async fn stage(shared: &Shared, user: &UserId, order: &Fetch) -> Result<(), Fail
     let request = Request::get(path)
         .header(header::HOST, &order.source)
         .header(headers::PASS, &order.pass)
-        .body(Empty::<Bytes>::new())
+        .body(())
         .map_err(|_| Failed::new(Reason::Corrupt, "source or pass is malformed"))?;
-    let response = http_client::send(order.source.as_str(), request, SOURCE)
+    let response = shared
+        .connections
+        .send(&order.source, request, Payload::Whole(Bytes::new()), SOURCE)
         .await
         .map_err(|error| Failed::new(Reason::Unreachable, format!("the source: {error}")))?;
     if !response.status().is_success() {
@@ -102,15 +105,26 @@ async fn stage(shared: &Shared, user: &UserId, order: &Fetch) -> Result<(), Fail
     if headers::single(response.headers(), headers::FORMAT).unwrap_or_default() != announced.format {
         return Err(Failed::new(Reason::Corrupt, "the source sent another format"));
     }
-    let (body, check) = Intake::new(response.into_body(), announced.bytes);
     let mv = Epoch(order.r#move);
-    let staged = shared.contract.stage(user, mv, &announced.format, body).await;
+    let body = response.into_body();
+    let altered = || Failed::new(Reason::Corrupt, "the package is not what was announced");
+    if announced.bytes <= SMALL {
+        let bytes = http_client::read(body, announced.bytes, SOURCE).await;
+        let bytes = bytes
+            .ok()
+            .filter(|bytes| packages::is_announced(bytes, announced));
+        let package = Payload::Whole(bytes.ok_or_else(altered)?);
+        return Ok(shared
+            .contract
+            .stage(user, mv, &announced.format, package)
+            .await?);
+    }
+    let (body, check) = Intake::new(body, announced.bytes);
+    let package = Payload::stream(body);
+    let staged = shared.contract.stage(user, mv, &announced.format, package).await;
     // The checksum speaks first: an app may have refused what was cut or altered on its way.
     if !check.holds(announced) {
-        return Err(Failed::new(
-            Reason::Corrupt,
-            "the package is not what was announced",
-        ));
+        return Err(altered());
     }
     Ok(staged?)
 }
@@ -119,7 +133,7 @@ pub(super) async fn activate(shared: &Shared, user: &UserId, mv: Epoch, join: bo
     if shared.lock().fence.may_activate(user, mv, join)? == Step::Go {
         shared.contract.activate(user, mv).await?;
         let now = shared.now();
-        shared.persist_change(|inner| inner.fence.activated(user, mv, now))?;
+        shared.persist_change(user, |inner| inner.fence.activated(user, mv, now))?;
     }
     Ok(None)
 }
@@ -128,6 +142,6 @@ pub(super) async fn discard(shared: &Shared, user: &UserId, mv: Epoch) -> Outcom
     shared.lock().fence.may_discard(user, mv)?;
     shared.contract.discard(user, mv).await?;
     let now = shared.now();
-    shared.persist_change(|inner| inner.fence.discarded(user, mv, now))?;
+    shared.persist_change(user, |inner| inner.fence.discarded(user, mv, now))?;
     Ok(None)
 }

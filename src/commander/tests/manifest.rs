@@ -26,6 +26,7 @@ pub(super) fn spec() -> GroupSpec {
         uid: "group-uid".into(),
         pool: pool(),
         version: "blue".into(),
+        snapshot_format: String::new(),
         generation: 1,
         default_group: true,
         mode: Mode::Active,

@@ -19,6 +19,8 @@ pub(super) struct FakeAgent {
     /// What it does not answer.
     pub(super) ignores: fn(&agent_command::Command) -> bool,
     pub(super) nack_snapshots: bool,
+    /// Size of the packages that it hands out.
+    pub(super) package_bytes: u64,
     pub(super) closed: bool,
 }
 
@@ -55,7 +57,10 @@ impl World {
                             message: String::new(),
                         })
                     } else {
-                        let package = snapshot.then(Package::default);
+                        let package = snapshot.then(|| Package {
+                            bytes: agent.package_bytes,
+                            ..Package::default()
+                        });
                         agent_message::Message::Ack(Ack { id, package })
                     };
                     let message = Box::new(AgentMessage {

@@ -32,6 +32,8 @@ pub(super) struct World {
     pub(super) requests: u64,
     /// How often any app was restarted.
     pub(super) lives: u32,
+    /// When a guest asked a worker for something last, as its agent says; others say nothing of guests.
+    pub(super) guests: BTreeMap<Birth, Duration>,
 }
 
 impl World {
@@ -51,6 +53,7 @@ impl World {
             orders: Arc::default(),
             requests: 0,
             lives: 0,
+            guests: BTreeMap::new(),
         };
         world.fact(Fact::Group(Box::new(spec)));
         world.fact(Fact::Keys(pool(), keys));
@@ -206,6 +209,7 @@ impl World {
             told: Vec::new(),
             ignores: |_| false,
             nack_snapshots: false,
+            package_bytes: 0,
             closed: false,
         };
         self.agents.insert(birth, agent);
@@ -262,8 +266,11 @@ impl World {
             return;
         };
         agent.sequence += 1;
+        let idle = self.guests.get(&birth).map(|at| self.now.saturating_sub(*at));
+        let idle = idle.map(|idle| u64::try_from(idle.as_millis()).unwrap());
         let report = Report {
             sequence: agent.sequence,
+            guest_idle_ms: report.guest_idle_ms.or(idle),
             empty: agent.closed && !inhabited,
             ..report
         };
@@ -360,6 +367,11 @@ impl World {
     pub(super) fn told(&self, action: &str) -> usize {
         let notes = &self.orders.views[&group()].decisions;
         notes.iter().filter(|note| note.action == action).count()
+    }
+
+    /// Users lost by this cause.
+    pub(super) fn lost(&self, cause: &str) -> u64 {
+        self.commander.metrics.lost(cause)
     }
 
     /// The manifest as it is now, changed.

@@ -27,6 +27,12 @@ impl Journey {
         began: Duration,
     ) -> Result<Response<AnswerBody>, Outcome> {
         let birth = open.upstream().birth;
+        let is_resident = matches!(who, Who::Owned(_)) && self.visitor.user.is_some();
+        if is_resident && *self.visitor.group != *open.upstream().group {
+            // He was moved to another group (V9): that one is his from now on.
+            self.visitor.group = Arc::clone(&open.upstream().group);
+            self.visitor.set_cookie = true;
+        }
         let mut finish = Finish {
             front: Arc::clone(&self.front),
             open,
@@ -47,6 +53,9 @@ impl Journey {
         };
         hygiene::strip_pool(&mut head.headers);
         hygiene::strip_hop_by_hop(&mut head.headers);
+        if self.held {
+            hygiene::set_held(&mut head.headers, began.saturating_sub(self.started));
+        }
         if self.closes && self.is_h1 {
             head.headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
