@@ -291,13 +291,13 @@ mod tests {
     #[test]
     fn a_table_that_is_not_live_says_of_no_provisional_user_that_he_is_gone() {
         let table = Table::new(Key::random().unwrap(), Arc::default());
-        let mut visitor = Visitor::known(&Cookie {
+        let mut visitor = Visitor::known(&Known::new(Cookie {
             client: ClientId([1; 16]),
             group: Arc::from("blue"),
             user: Some(UserId::new("alice").unwrap()),
             epoch: Epoch::PROVISIONAL,
             reception: Some(Birth(1)),
-        });
+        }));
         assert!(matches!(choose(&table, &mut visitor, false), Way::Ask(..)));
     }
 }
