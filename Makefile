@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build check test test-long mutants fuzz model generate demo demo-drain demo-down local bench bench-moves bench-gateway soak conformance deny image clean
+.PHONY: help build check test test-long mutants fuzz model sim generate demo demo-drain demo-down local bench bench-moves bench-gateway soak conformance deny image clean
 # Nothing here is built twice at the same time: cargo has its own parallelism.
 .NOTPARALLEL:
 
@@ -10,6 +10,8 @@ TOOLS_PATH := $(shell scripts/tools.sh path)
 export PATH := $(TOOLS_PATH):$(PATH)
 SECONDS_EACH ?= 600
 MINUTES ?= 60
+SEEDS ?= 500
+FROM ?= 1
 FILE ?= manifests/samples/shop.yaml
 
 help: ## this list
@@ -41,6 +43,10 @@ fuzz: ## throw mutated bytes at whatever reads bytes, 10 min a target (SECONDS_E
 model: ## moves, logins and changes of leader under a model checker, the large worlds too (SECONDS_EACH=n, WORLD=words of its name)
 	scripts/tools.sh base
 	cargo run --release --locked --quiet -p elastic-pool-model -- $(SECONDS_EACH) "$(WORLD)"
+
+sim: ## the real commander, gateways and agents over a simulated network, one world per seed (SEEDS=n, FROM=m; HISTORY=file for one seed)
+	scripts/tools.sh base
+	scripts/sim.sh $(SEEDS) $(FROM)
 
 generate: ## write CRDs, chart copies, install manifest and chart snapshots anew
 	scripts/tools.sh base helm

@@ -12,6 +12,8 @@ mod decisions;
 mod deposits;
 #[path = "local/elasticity.rs"]
 mod elasticity;
+#[path = "local/evacuation.rs"]
+mod evacuation;
 #[path = "local/gateways.rs"]
 mod gateways;
 #[path = "local/hostile.rs"]

@@ -8,7 +8,6 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use elastic_pool_engine::ids::UserId;
 use serde_json::{Value, json};
 
 use super::front::Front;
@@ -100,7 +99,7 @@ async fn open(State(admin): State<Admin>) -> Json<Value> {
         .iter()
         .map(|row| {
             let seconds = now.saturating_sub(row.since).as_secs_f64();
-            let (user, client) = (row.who.user().map(UserId::as_str), row.client.to_string());
+            let (user, client) = (row.who.user_text(), row.client.to_string());
             json!({"user": user, "client": client, "worker": row.upstream.name, "seconds": seconds})
         })
         .collect();

@@ -6,6 +6,7 @@ mod answer;
 mod args;
 mod bearer;
 mod body;
+mod clients;
 mod clock;
 mod commander;
 mod cookie;
@@ -28,6 +29,7 @@ mod serve;
 mod server;
 mod set_cookie;
 mod shards;
+mod spread;
 mod streams;
 mod table;
 mod tls;
@@ -41,7 +43,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -58,6 +59,7 @@ pub use self::tls::{TlsConfig, TlsError};
 use crate::channel::link::{LinkConfig, Token};
 use crate::clock::Clock;
 use crate::credentials::{Key, NoRandomness, hex_encode, random_bytes};
+use crate::net::TcpListener;
 
 /// All that a gateway needs to know before it starts.
 #[derive(Debug)]

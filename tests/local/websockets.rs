@@ -28,11 +28,11 @@ fn masked(first: u8, payload: &[u8], mask: Option<[u8; 4]>) -> Vec<u8> {
     match payload.len() {
         short @ 0..126 => bytes.push(flag | u8::try_from(short).unwrap()),
         middle @ 126..=0xffff => {
-            bytes.push(flag | 126);
+            bytes.push(flag + 126);
             bytes.extend(u16::try_from(middle).unwrap().to_be_bytes());
         }
         long => {
-            bytes.push(flag | 127);
+            bytes.push(flag + 127);
             bytes.extend((long as u64).to_be_bytes());
         }
     }
@@ -51,8 +51,15 @@ fn close(code: u16, reason: &[u8]) -> Vec<u8> {
     frame(FIN | CLOSE, &[&code.to_be_bytes(), reason].concat())
 }
 
-fn cases() -> Vec<(String, Vec<u8>)> {
-    let mut cases: Vec<(String, Vec<u8>)> = Vec::new();
+/// What it is, and its bytes.
+type Case = (String, Vec<u8>);
+
+fn cases() -> Vec<Case> {
+    [lengths(), fragments(), texts(), closes()].concat()
+}
+
+fn lengths() -> Vec<Case> {
+    let mut cases: Vec<Case> = Vec::new();
     let mut case = |name: &str, parts: &[Vec<u8>]| cases.push((name.to_owned(), parts.concat()));
     for size in [0, 1, 125, 126, 127, 128, 65_535, 65_536, 65_537, 1 << 20] {
         let payload: Vec<u8> = (0..size).map(|at: usize| at.to_le_bytes()[0]).collect();
@@ -70,24 +77,14 @@ fn cases() -> Vec<(String, Vec<u8>)> {
     }
     case(
         "a length longer than it needs to be",
-        &[vec![
-            FIN | BINARY,
-            0x80 | 127,
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
-            1,
-            1,
-            2,
-            3,
-            4,
-            5,
-        ]],
+        &[vec![FIN | BINARY, 0xff, 0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 3, 4, 5]],
     );
+    cases
+}
+
+fn fragments() -> Vec<Case> {
+    let mut cases: Vec<Case> = Vec::new();
+    let mut case = |name: &str, parts: &[Vec<u8>]| cases.push((name.to_owned(), parts.concat()));
     case("two fragments", &[frame(TEXT, b"hel"), frame(FIN, b"lo")]);
     case(
         "empty fragments",
@@ -128,6 +125,12 @@ fn cases() -> Vec<(String, Vec<u8>)> {
             &[frame(FIN | opcode, b"what")],
         );
     }
+    cases
+}
+
+fn texts() -> Vec<Case> {
+    let mut cases: Vec<Case> = Vec::new();
+    let mut case = |name: &str, parts: &[Vec<u8>]| cases.push((name.to_owned(), parts.concat()));
     let kosme = "κόσμε".as_bytes();
     case(
         "UTF-8 cut within a letter",
@@ -146,6 +149,12 @@ fn cases() -> Vec<(String, Vec<u8>)> {
     ] {
         case(&format!("no UTF-8: {wrong:02x?}"), &[frame(FIN | TEXT, wrong)]);
     }
+    cases
+}
+
+fn closes() -> Vec<Case> {
+    let mut cases: Vec<Case> = Vec::new();
+    let mut case = |name: &str, parts: &[Vec<u8>]| cases.push((name.to_owned(), parts.concat()));
     for code in [
         0, 999, 1000, 1001, 1003, 1004, 1005, 1006, 1007, 1011, 1012, 1015, 2999, 3000, 4999, 5000, 65_535,
     ] {
