@@ -5,6 +5,7 @@ mod accepted;
 mod containers;
 mod deaths;
 mod drains;
+mod evacuation;
 mod evictions;
 mod faults;
 mod foreign;
