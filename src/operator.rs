@@ -258,8 +258,11 @@ impl Lead {
         );
         tokio::select! {
             ended = controller => {
-                ended.context("the controller ended")?;
-                // Told to stop: the election releases the lease and ends the process.
+                // Told to stop, its parts end in any order, and miss each other: what they say of it is no fault.
+                if !stop.is_cancelled() {
+                    ended.context("the controller ended")?;
+                }
+                // The election releases the lease and ends the process.
                 std::future::pending().await
             }
             changed = state.wait_for(|state| !matches!(state, LeaderState::Leading { term: now } if *now == term)) => {

@@ -15,8 +15,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio_util::sync::CancellationToken;
 
 use super::commander::MAX_DEPOSIT;
-use super::forward::accept;
 use super::headers;
+use super::listen::accept;
 use super::outbox::Answer;
 use super::relay::RelayBody;
 use super::shared::Shared;

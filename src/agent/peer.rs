@@ -13,9 +13,9 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio_util::sync::CancellationToken;
 
-use super::forward::accept;
 use super::headers;
 use super::http_client;
+use super::listen::accept;
 use super::relay::RelayBody;
 use super::shared::Shared;
 use crate::credentials::same;

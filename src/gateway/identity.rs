@@ -126,11 +126,20 @@ pub(crate) enum Who {
 }
 
 impl Who {
-    pub(crate) fn user(&self) -> Option<&UserId> {
+    pub(crate) fn user(&self) -> Option<UserId> {
+        match self {
+            Self::Guest => None,
+            Self::Owned(owner) => owner.resident.id(),
+            Self::Unowned(user) => Some(user.clone()),
+        }
+    }
+
+    /// The same as text, for which nothing has to be copied.
+    pub(crate) fn user_text(&self) -> Option<&str> {
         match self {
             Self::Guest => None,
             Self::Owned(owner) => Some(&owner.resident.user),
-            Self::Unowned(user) => Some(user),
+            Self::Unowned(user) => Some(user.as_str()),
         }
     }
 
@@ -282,14 +291,13 @@ mod tests {
     #[test]
     fn a_table_that_is_not_live_says_of_no_provisional_user_that_he_is_gone() {
         let table = Table::new(Key::random().unwrap(), Arc::default());
-        let cookie = Cookie {
+        let mut visitor = Visitor::known(&Known::new(Cookie {
             client: ClientId([1; 16]),
             group: Arc::from("blue"),
             user: Some(UserId::new("alice").unwrap()),
             epoch: Epoch::PROVISIONAL,
             reception: Some(Birth(1)),
-        };
-        let mut visitor = Visitor::known(&Known::new(cookie));
+        }));
         assert!(matches!(choose(&table, &mut visitor, false), Way::Ask(..)));
     }
 }

@@ -19,10 +19,10 @@ pub(super) struct FakeAgent {
     /// What it does not answer.
     pub(super) ignores: fn(&agent_command::Command) -> bool,
     pub(super) nack_snapshots: bool,
-    /// Its users have left, and it has no records of them.
-    pub(super) knows_nobody: bool,
     /// Size of the packages that it hands out.
     pub(super) package_bytes: u64,
+    /// Its users have left, and it has no records of them.
+    pub(super) knows_nobody: bool,
     pub(super) closed: bool,
 }
 

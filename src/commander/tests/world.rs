@@ -209,8 +209,8 @@ impl World {
             told: Vec::new(),
             ignores: |_| false,
             nack_snapshots: false,
-            knows_nobody: false,
             package_bytes: 0,
+            knows_nobody: false,
             closed: false,
         };
         self.agents.insert(birth, agent);
