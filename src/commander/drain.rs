@@ -197,6 +197,7 @@ impl Commander {
             return false;
         };
         let share = state.share;
+        state.began(self.now);
         if self
             .groups
             .get(group)
