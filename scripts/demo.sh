@@ -161,6 +161,8 @@ drain() {
     say "kubectl apply of the sample group"
     sample shop "$SHOP"
   fi
+  say "four workers, so that both nodes have some"
+  kubectl -n "$SHOP" patch pgrp shop-blue --type merge -p '{"spec":{"workers":{"min":4}}}'
   trap 'rc=$?; stop_forwards; [ $rc -eq 0 ] || echo "demo: failed; what was made is still up, make demo-down removes it" >&2' EXIT
   local rc=0; drained || rc=$?
   closing
@@ -177,9 +179,9 @@ drained() {
   url=$(service "$SHOP" shop 18080)
   say "$users users come and work, a third with a WebSocket (at most 4 min)"
   : > "$STATE/progress"
-  tests/cluster/cluster.sh exec "$program" --url "$url" --users-profile "${users}x15m" --arrivals 6 --think-ms 3000 --cpu-ms 6 --prefix "drain-$$" --assert > "$STATE/progress" 2>&1 &
+  tests/cluster/cluster.sh exec "$program" --url "$url" --users-profile "${users}x15m" --arrivals 6 --think-ms 3000 --cpu-ms 4 --prefix "drain-$$" --assert > "$STATE/progress" 2>&1 &
   local load=$!; echo $load > "$STATE/load"
-  kubectl proxy --port 0 > "$STATE/proxy" & echo $! > "$STATE/proxy.pid"
+  kubectl proxy --port 0 > "$STATE/proxy" 2>/dev/null & echo $! > "$STATE/proxy.pid"
   end=$((SECONDS + 30))
   until grep -q 'Starting to serve' "$STATE/proxy"; do [ $SECONDS -lt $end ] || { echo "demo: kubectl proxy does not start" >&2; return 1; }; sleep 0.2; done
   scripts/drain_watch.py "http://$(sed -n 's/^Starting to serve on //p' "$STATE/proxy")" "$SYSTEM" "$SHOP" shop-blue "$STATE/progress" & echo $! > "$STATE/watcher"

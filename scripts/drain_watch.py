@@ -28,15 +28,15 @@ def total(text, metric, label=""):
 
 
 def leader(api, system):
-    """The metrics of the operator that leads; empty while none does."""
+    """Name and metrics of the operator that leads; empty while none does."""
     for pod in items(api, f"/api/v1/namespaces/{system}/pods"):
         try:
             text = read(f"{api}/api/v1/namespaces/{system}/pods/{pod['metadata']['name']}:9090/proxy/metrics")
         except (urllib.error.URLError, TimeoutError):
             continue
         if total(text, "elastic_pool_leader") == 1:
-            return text
-    return ""
+            return pod["metadata"]["name"], text
+    return "", ""
 
 
 def workers(api, namespace, group):
@@ -53,22 +53,24 @@ def workers(api, namespace, group):
     return "  ".join(f"{text:<28}" for text in told)
 
 
-def line(api, system, namespace, group, progress):
-    metrics = leader(api, system)
+def line(moved, api, system, namespace, group, progress):
+    """`moved` keeps the moves that each leader counted: a new one begins at nothing."""
+    name, metrics = leader(api, system)
     users = total(metrics, "elastic_pool_group_users", f'namespace="{namespace}"')
-    moves = total(metrics, "elastic_pool_moves_total", 'result="moved"')
+    moved[name] = total(metrics, "elastic_pool_moves_total", 'result="moved"')
+    moves = sum(moved.values())
     held = total(metrics, "elastic_pool_held_requests")
     with open(progress) as file:
         failed = re.findall(r"(\d+) failed", file.read())
-    figures = f"{users:4.0f} users  {moves:6.0f} moves  {held:3.0f} held  {failed[-1] if failed else '0':>3} failed"
-    return f"{workers(api, namespace, group)}  {figures if metrics else 'no operator leads just now'}"
+    known = f"{users:4.0f} users  {moves:6.0f} moves  {held:3.0f} held" if metrics else "no operator leads just now"
+    return f"{workers(api, namespace, group)}  {known}  {failed[-1] if failed else '0':>3} failed"
 
 
 def main(api, *rest):
-    begin = time.monotonic()
+    begin, moved = time.monotonic(), {}
     while True:
         try:
-            print(f"{time.monotonic() - begin:6.1f} s  {line(api, *rest)}", flush=True)
+            print(f"{time.monotonic() - begin:6.1f} s  {line(moved, api, *rest)}", flush=True)
         except (OSError, ValueError) as error:
             print(f"         no reading: {error}", flush=True)
         time.sleep(1)

@@ -12,7 +12,6 @@ use elastic_pool_engine::ids::Term;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use kube::Client;
-use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -29,6 +28,7 @@ use crate::credentials::{hex_encode, random_bytes};
 use crate::decisions;
 use crate::metrics::Metrics;
 use crate::monitor::{self, Monitor};
+use crate::net::TcpListener;
 use crate::vehicle::Orders;
 
 /// Facts and channel events that may wait.
@@ -258,8 +258,11 @@ impl Lead {
         );
         tokio::select! {
             ended = controller => {
-                ended.context("the controller ended")?;
-                // Told to stop: the election releases the lease and ends the process.
+                // Told to stop, its parts end in any order, and miss each other: what they say of it is no fault.
+                if !stop.is_cancelled() {
+                    ended.context("the controller ended")?;
+                }
+                // The election releases the lease and ends the process.
                 std::future::pending().await
             }
             changed = state.wait_for(|state| !matches!(state, LeaderState::Leading { term: now } if *now == term)) => {

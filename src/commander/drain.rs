@@ -10,6 +10,7 @@ use elastic_pool_engine::{MoveMode, Share, WorkerState};
 
 use super::Commander;
 use super::operation::{Kind, Operation};
+use crate::net::{Protection, lacks};
 use crate::vehicle::ObjectKey;
 
 /// A user is busy when he asked for something this recently.
@@ -193,9 +194,11 @@ impl Commander {
         let Some(target) = self.target_for(group, birth) else {
             return false;
         };
+        let now = self.now;
         let Some(state) = self.drains.get_mut(&birth) else {
             return false;
         };
+        state.began(now);
         let share = state.share;
         state.began(self.now);
         if self
@@ -284,7 +287,9 @@ impl Commander {
         let inhabited = surface.count(birth) > 0 || self.operations.touches(birth);
         if !inhabited
             && self.guests_of(birth).is_none()
-            && (worker.empty || (kind == DrainKind::MustGo && worker.announced && worker.agent.is_none()))
+            && (worker.empty
+                || lacks(Protection::SecondLook)
+                || (kind == DrainKind::MustGo && worker.announced && worker.agent.is_none()))
         {
             return DrainProgress::Empty;
         }

@@ -52,7 +52,7 @@ impl Commander {
             }
             Fact::WorkerGone(label) => self.worker_gone(self.present(label)),
             Fact::Synced => self.synced(),
-            Fact::Keys(pool, keys) => self.pool_keys(&pool, keys),
+            Fact::Keys(pool, keys) => self.pool_keys(&pool, &keys),
             Fact::SpawnFailed(group, birth, failure) => self.spawn_failed(&group, birth, failure),
         }
     }
@@ -160,10 +160,10 @@ impl Commander {
     }
 
     /// Keys are made once. Others come with a Pool that was deleted and made again: agents and gateways need them.
-    fn pool_keys(&mut self, key: &ObjectKey, keys: PoolKeys) {
+    fn pool_keys(&mut self, key: &ObjectKey, keys: &PoolKeys) {
         let pool = self.pools.make(key);
         let before = pool.keys.replace(keys.clone());
-        if before.is_none_or(|before| before == keys) {
+        if before.is_none_or(|before| before == *keys) {
             return;
         }
         pool.surface.tell_all();

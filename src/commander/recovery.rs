@@ -31,6 +31,11 @@ impl Recovery {
     pub(super) fn is_open(&self, key: &ObjectKey, user: &UserId) -> bool {
         !self.open.is_empty() && self.open.contains(&(key.clone(), user.clone()))
     }
+
+    /// Where some users of the pool live is not known yet, so that its tables do not say who is gone (L6).
+    pub(super) fn is_open_in(&self, key: &ObjectKey) -> bool {
+        self.open.iter().any(|(pool, _)| pool == key)
+    }
 }
 
 impl Commander {
@@ -106,26 +111,53 @@ impl Commander {
             let Ok(user) = UserId::new(&ownership.user) else {
                 continue;
             };
+            let clients = ownership
+                .clients
+                .iter()
+                .filter_map(|client| ClientId::parse(client));
+            let clients: BTreeSet<ClientId> = clients.collect();
+            let seen = (Epoch(ownership.epoch), Birth(ownership.birth));
             if live && !self.recovery.is_open(key, &user) {
+                self.take_late(&(key.clone(), user), seen, &clients);
                 continue;
             }
-            let seen = (Epoch(ownership.epoch), Birth(ownership.birth));
             let known = self
                 .recovery
                 .tables
                 .entry((key.clone(), user.clone()))
                 .or_insert(seen);
             *known = (*known).max(seen);
-            let clients = ownership
-                .clients
-                .iter()
-                .filter_map(|client| ClientId::parse(client));
             self.recovery
                 .clients
                 .entry((key.clone(), user))
                 .or_default()
                 .extend(clients);
         }
+    }
+
+    /// A table that comes when the pool is live: of whom nobody else knows lives where it says, if that worker has not
+    /// spoken yet. Otherwise this gateway would be told that he is gone, while his worker is only slow to dial.
+    fn take_late(&mut self, subject: &Subject, (epoch, birth): (Epoch, Birth), clients: &BTreeSet<ClientId>) {
+        let (key, user) = subject;
+        let pool = self.pools.get(key);
+        let is_unknown = pool.is_some_and(|pool| pool.surface.get(user).is_none());
+        let here = self.pool_of_worker(birth).as_ref() == Some(key);
+        if !is_unknown || !here || !self.is_unheard(birth) {
+            return;
+        }
+        self.take(subject, birth, epoch);
+        if let Some(pool) = self.pools.get_mut(key) {
+            for client in clients {
+                pool.surface.bind(*client, user);
+            }
+        }
+        self.refresh(birth);
+    }
+
+    /// It lives, and has not spoken in this term.
+    fn is_unheard(&self, birth: Birth) -> bool {
+        let lives = self.workers.get(&birth).is_some_and(|worker| !worker.dead);
+        lives && !self.recovery.heard.contains(&birth)
     }
 
     /// The vehicle has told all it had.
@@ -154,6 +186,19 @@ impl Commander {
         }
         for claims in self.recovery.claims.values_mut() {
             claims.remove(&birth);
+        }
+    }
+
+    /// L7: he left after the Hello that named him, and before anybody judged it.
+    pub(super) fn recovery_loses_user(&mut self, key: &ObjectKey, user: &UserId, birth: Birth, epoch: Epoch) {
+        if let Some(claims) = self.recovery.claims.get_mut(&(key.clone(), user.clone()))
+            && claims.get(&birth).is_some_and(|claim| claim.epoch == epoch)
+        {
+            claims.remove(&birth);
+            let subject = (key.clone(), user.clone());
+            if self.recovery.tables.get(&subject) == Some(&(epoch, birth)) {
+                self.recovery.tables.remove(&subject);
+            }
         }
     }
 
@@ -244,13 +289,9 @@ impl Commander {
             gateways_heard: self.gateways_heard(&subject.0),
             worker_died: table.is_some_and(|(_, birth)| !self.workers.contains_key(&birth)),
         };
-        let unheard = |birth: Birth| {
-            self.workers.get(&birth).is_some_and(|worker| !worker.dead)
-                && !self.recovery.heard.contains(&birth)
-        };
         // Nobody who spoke has held him since: he lives where a table says, if that worker is only silent.
         let silent = table.filter(|(epoch, birth)| {
-            unheard(*birth) && heard.claims.iter().all(|claim| claim.epoch < *epoch)
+            self.is_unheard(*birth) && heard.claims.iter().all(|claim| claim.epoch < *epoch)
         });
         if let Some((epoch, birth)) = silent {
             self.take(subject, birth, epoch);

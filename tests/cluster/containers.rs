@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::harness::{cluster_dir, run};
+use crate::harness::{attempt, cluster_dir, run};
 
 /// The id of a container that runs in a pod.
 pub(crate) fn id(pod: &Value, container: &str) -> String {
@@ -25,21 +25,32 @@ pub(crate) fn kill(pod: &Value, container: &str) {
     ctr(node(pod), &["task", "kill", "-s", "SIGKILL", &id]);
 }
 
-/// Takes the pod's network interface `up` or `down`, as if its cable was pulled: nobody is told.
-pub(crate) fn wire(pod: &Value, state: &str) {
+/// The cluster's end of the pod's wire, to be taken down and up by [`wire`]; none where no container of it runs.
+pub(crate) fn wire_of(pod: &Value) -> Option<String> {
     let all = ["containerStatuses", "initContainerStatuses"]
         .into_iter()
         .flat_map(|list| pod["status"][list].as_array().into_iter().flatten());
     let mut running = all.filter(|one| one["state"]["running"].is_object());
-    let Some(container) = running.find_map(|one| one["name"].as_str()) else {
-        return;
-    };
+    let container = running.find_map(|one| one["name"].as_str())?;
     let process = process(node(pod), &id(pod, container));
-    run(
-        "nsenter",
-        &["-t", &process, "-n", "ip", "link", "set", "eth0", state],
+    let inner = ["-t", process.as_str(), "-n", "ip", "-o", "link", "show", "eth0"];
+    // Such as `2: eth0@if17: <BROADCAST,...`: 17 is the number of the other end.
+    let shown = run("nsenter", &inner, "");
+    let number = shown.split("@if").nth(1)?.split(':').next()?.to_owned();
+    let ends = run("tests/cluster/cluster.sh", &["exec", "ip", "-o", "link"], "");
+    let end = ends
+        .lines()
+        .find(|line| line.starts_with(&format!("{number}: ")))?;
+    Some(end.split([' ', '@', ':']).nth(2)?.to_owned())
+}
+
+/// Takes a wire `up` or `down`, as if it was pulled: neither end is told.
+pub(crate) fn wire(end: &str, state: &str) -> Result<String, String> {
+    attempt(
+        "tests/cluster/cluster.sh",
+        &["exec", "ip", "link", "set", end, state],
         "",
-    );
+    )
 }
 
 /// The node that a pod runs on.

@@ -63,7 +63,6 @@ fn delete(shop: &Shop, pod: &str, load: &mut Load) {
 }
 
 #[test]
-#[ignore = "long"]
 fn a_failed_liveness_probe_restarts_the_app_at_once_and_drains_nobody() {
     let mut sick = manifest();
     // Nobody listens on port 1. The preStop that this runs returns long before the grace of 135 s is over.

@@ -200,7 +200,8 @@ pub(crate) fn term() -> u64 {
 
 fn try_metrics(pod: &str) -> Result<String, String> {
     let path = format!("/api/v1/namespaces/{SYSTEM}/pods/http:{pod}:9090/proxy/metrics");
-    attempt("kubectl", &["get", "--raw", &path], "")
+    // A pod that is cut off answers never.
+    attempt("kubectl", &["get", "--raw", &path, "--request-timeout=5s"], "")
 }
 
 /// What the leader's `/metrics` says.

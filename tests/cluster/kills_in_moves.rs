@@ -157,7 +157,6 @@ fn the_leader_dies_in_moves_and_only_who_was_being_moved_has_to_ask_again() {
 }
 
 #[test]
-#[ignore = "long"]
 fn a_gateway_dies_in_moves_and_nobody_is_lost() {
     let scene = Scene::open("move-gateway");
     let gateway = scene.shop.gateways().remove(0);
@@ -170,7 +169,6 @@ fn a_gateway_dies_in_moves_and_nobody_is_lost() {
 }
 
 #[test]
-#[ignore = "long"]
 fn the_agent_that_hands_users_out_dies_in_moves_and_nobody_is_lost() {
     let scene = Scene::open("move-source");
     scene.begin();
@@ -181,7 +179,6 @@ fn the_agent_that_hands_users_out_dies_in_moves_and_nobody_is_lost() {
 }
 
 #[test]
-#[ignore = "long"]
 fn the_agent_that_takes_users_in_dies_in_moves_and_nobody_is_lost() {
     let scene = Scene::open("move-target");
     scene.begin();

@@ -6,7 +6,8 @@ use elastic_pool_engine::ids::{Birth, ClientId, Epoch, Term};
 
 use super::manifest::{group, pool, spec};
 use super::world::World;
-use crate::channel::proto::{Claim, agent_command, claim};
+use crate::channel::proto::{Claim, Ownership, UserGone, agent_command, agent_message, claim};
+use crate::commander::RECOVERY_LIMIT;
 use crate::vehicle::{Fact, WorkerFact};
 
 #[test]
@@ -37,6 +38,48 @@ fn a_new_leader_relearns_users_from_agents_and_compacts_nobody_on_empty_windows(
         0,
         "E5: one row is no window"
     );
+}
+
+/// A worker of an earlier term that never dials, in a pool that became live without it.
+fn live_without(birth: Birth) -> World {
+    let mut world = World::new(7, spec());
+    world.fact(Fact::Worker(Box::new(World::fact_of(birth))));
+    world.fact(Fact::Synced);
+    world.pass(RECOVERY_LIMIT);
+    world
+}
+
+#[test]
+fn a_late_table_tells_who_lives_on_a_worker_that_has_not_spoken_yet() {
+    let slow = Birth(Term(3).number(1));
+    let mut world = live_without(slow);
+    let alice = Ownership {
+        user: "alice".into(),
+        birth: slow.0,
+        epoch: Term(3).number(9),
+        ..Ownership::default()
+    };
+    let gateway = world.gateway_that_knows(vec![alice]);
+    let told = &world.full_table(gateway).users;
+    assert!(told.iter().any(|user| user.user == "alice"), "she is not gone");
+    assert_eq!(world.owner("alice"), Some((slow, Epoch(Term(3).number(9)))));
+    world.pass(spec().dead_timeout + Duration::from_secs(2));
+    assert_eq!(world.owner("alice"), None, "D1: it never spoke");
+}
+
+#[test]
+fn a_late_table_does_not_bring_back_who_is_gone_from_a_worker_that_has_spoken() {
+    let first = Birth(Term(3).number(1));
+    let mut world = live_without(first);
+    world.hello(first, Vec::new());
+    let alice = Ownership {
+        user: "alice".into(),
+        birth: first.0,
+        epoch: Term(3).number(9),
+        ..Ownership::default()
+    };
+    world.gateway_that_knows(vec![alice]);
+    assert_eq!(world.owner("alice"), None);
 }
 
 #[test]
@@ -166,4 +209,24 @@ fn a_new_leader_grows_on_what_it_knows_without_waiting_for_a_window() {
         1,
         "E5: growth goes on from what is known"
     );
+}
+
+/// Found by the simulation: the claim of the Hello outlived the word that he had left.
+#[test]
+fn a_user_who_leaves_before_the_judgement_is_nobodys() {
+    let mut world = World::new(7, spec());
+    let (first, second) = (Birth(Term(3).number(1)), Birth(Term(3).number(2)));
+    for birth in [first, second] {
+        world.fact(Fact::Worker(Box::new(World::fact_of(birth))));
+    }
+    world.fact(Fact::Synced);
+    let epoch = Term(3).number(9);
+    world.hello(first, vec![world.owned("alice", first, epoch)]);
+    let gone = UserGone {
+        user: "alice".into(),
+        epoch,
+    };
+    world.say(first, agent_message::Message::UserGone(gone));
+    world.hello(second, Vec::new());
+    assert_eq!(world.owner("alice"), None);
 }
