@@ -200,6 +200,7 @@ impl Commander {
         };
         state.began(now);
         let share = state.share;
+        state.began(self.now);
         if self
             .groups
             .get(group)
