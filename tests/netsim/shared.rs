@@ -163,9 +163,12 @@ impl Shared {
     /// another one than before (D1) is not counted.
     pub(crate) fn is_clean(&self) -> bool {
         let copies = self.copies.lock();
-        let users: BTreeSet<&String> = copies.keys().map(|(user, _)| user).collect();
-        let in_first = copies.keys().filter(|(_, app)| app.ends_with(".1")).count();
+        let lives_in = |user: &String, first: bool| {
+            let of_user = |key: &&(String, String)| key.0 == *user && (!first || key.1.ends_with(".1"));
+            copies.keys().filter(of_user).count()
+        };
+        let settled = |user: &String| lives_in(user, false) == 1 || lives_in(user, true) <= 1;
         let all_live = copies.values().all(|standing| *standing == Standing::Live);
-        all_live && (users.len() == copies.len() || in_first < users.len())
+        all_live && copies.keys().all(|(user, _)| settled(user))
     }
 }
