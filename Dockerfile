@@ -4,9 +4,10 @@ FROM rust:1.95-bookworm AS build
 WORKDIR /src
 COPY . .
 # The gnu target comes with every toolchain; glibc can be linked statically, and resolves names with `files dns`.
+# Packed relocations are read at each start: they spare every agent half a megabyte.
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/src/target \
     triple=$(rustc -vV | sed -n 's/^host: //p') \
-    && RUSTFLAGS='-C target-feature=+crt-static' cargo build --profile dist --locked --target "$triple" --bin elastic-pool \
+    && RUSTFLAGS='-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs' cargo build --profile dist --locked --target "$triple" --bin elastic-pool \
     && mkdir -p /image/tmp /image/etc /image/usr/local/bin \
     && chmod 1777 /image/tmp \
     && cp "target/$triple/dist/elastic-pool" /image/usr/local/bin/elastic-pool \

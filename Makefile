@@ -2,13 +2,16 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build check test test-long mutants fuzz model generate demo demo-drain demo-down local bench bench-moves bench-gateway conformance deny image clean
+.PHONY: help build check test test-long mutants fuzz model sim generate demo demo-drain demo-down local bench bench-moves bench-gateway soak conformance deny image clean
 # Nothing here is built twice at the same time: cargo has its own parallelism.
 .NOTPARALLEL:
 
 TOOLS_PATH := $(shell scripts/tools.sh path)
 export PATH := $(TOOLS_PATH):$(PATH)
 SECONDS_EACH ?= 600
+MINUTES ?= 60
+SEEDS ?= 500
+FROM ?= 1
 FILE ?= manifests/samples/shop.yaml
 
 help: ## this list
@@ -41,6 +44,10 @@ model: ## moves, logins and changes of leader under a model checker, the large w
 	scripts/tools.sh base
 	cargo run --release --locked --quiet -p elastic-pool-model -- $(SECONDS_EACH) "$(WORLD)"
 
+sim: ## the real commander, gateways and agents over a simulated network, one world per seed (SEEDS=n, FROM=m; HISTORY=file for one seed)
+	scripts/tools.sh base
+	scripts/sim.sh $(SEEDS) $(FROM)
+
 generate: ## write CRDs, chart copies, install manifest and chart snapshots anew
 	scripts/tools.sh base helm
 	scripts/generate.sh
@@ -70,6 +77,10 @@ bench-moves: ## measure moves: pauses, ten thousand under load, a drain; prints 
 bench-gateway: ## the gateway and the agent beside HAProxy, nginx and Envoy; prints lines `figure NAME VALUE UNIT`
 	scripts/tools.sh base
 	scripts/bench-gateway.sh
+
+soak: ## an hour of users who come, work, move and go (MINUTES=n): flat memory and no failed request; prints lines `figure NAME VALUE UNIT`
+	scripts/tools.sh base
+	scripts/soak.sh $(MINUTES)
 
 conformance: ## clients that others wrote (h2spec, curl, httpx, websockets, undici, grpc) against gateway and agent
 	scripts/tools.sh base

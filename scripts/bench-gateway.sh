@@ -43,7 +43,7 @@ fi
 # Flags and target as the image's: the figures are the shipped binary's.
 triple=$(rustc -vV | sed -n 's/^host: //p')
 profile=${ELASTIC_POOL_PROFILE:-dist}
-build() { RUSTFLAGS='-C target-feature=+crt-static' cargo build --profile "$profile" --locked --target "$triple" "$@" >&2; }
+build() { RUSTFLAGS='-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs' cargo build --profile "$profile" --locked --target "$triple" "$@" >&2; }
 target=$(cargo metadata --no-deps --format-version 1 | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')/$triple/$profile
 options=()
 case " ${*:-accounting} " in *" accounting "*)

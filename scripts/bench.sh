@@ -26,7 +26,7 @@ done
 [ ${#parts[@]} -gt 0 ] || exit 0
 # Flags and target as the image's, so that the same dependencies serve both and the figures are the shipped binary's.
 triple=$(rustc -vV | sed -n 's/^host: //p')
-RUSTFLAGS='-C target-feature=+crt-static' cargo build --profile dist --locked --target "$triple" --bins --example figures >&2
+RUSTFLAGS='-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs' cargo build --profile dist --locked --target "$triple" --bins --example figures >&2
 archive=$(ELASTIC_POOL_PROFILE=dist tests/cluster/image.sh | tail -1)
 bin=$(readlink -f "$(dirname "$archive")/bin")
 command -v setpriv taskset >/dev/null || { echo "bench: setpriv and taskset are missing (Debian: util-linux)" >&2; exit 1; }

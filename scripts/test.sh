@@ -49,6 +49,7 @@ stage "rust, debug build of all tests" cargo nextest run --workspace --locked --
 stage "format, lints, licences, generated files" scripts/check.sh
 stage "fast tests" tests "${run[@]}" -E 'not binary(cluster) and not binary(properties)'
 stage "properties, 10^5 cases" properties 100000 1
+stage "simulation, 500 seeds" tests cargo nextest run --locked --no-fail-fast --cargo-profile netsim --features netsim --test netsim
 stage "named mutations of the engine" scripts/mutations.py
 stage "CRDs on a real API server" tests/cluster/apiserver.sh tests/cluster/crd.sh
 stage "tests on a real API server" tests tests/cluster/apiserver.sh "${run[@]}" --run-ignored only -E 'binary(apiserver)'

@@ -1,6 +1,8 @@
 //! The only place that reads a clock; everything else is told what time it is.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 /// A monotonic clock with an origin of its own; times of two clocks are never compared.
 #[derive(Debug, Clone, Copy)]

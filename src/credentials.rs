@@ -4,7 +4,8 @@
 
 use elastic_pool_engine::ids::Epoch;
 use ring::hmac;
-use ring::rand::{SecureRandom, SystemRandom};
+
+use crate::net;
 
 /// A secret of 32 bytes. Its `Debug` form shows nothing.
 #[derive(Clone)]
@@ -103,18 +104,23 @@ pub fn same(left: &str, right: &str) -> bool {
 /// Random bytes from the operating system.
 pub fn random_bytes<const N: usize>() -> Result<[u8; N], NoRandomness> {
     let mut bytes = [0; N];
-    SystemRandom::new().fill(&mut bytes).map_err(|_| NoRandomness)?;
+    net::fill_random(&mut bytes).map_err(|_| NoRandomness)?;
     Ok(bytes)
 }
 
 /// `bytes` as lower-case hex.
 pub fn hex_encode(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        text.extend(hex_digits(*byte).map(char::from));
+    }
+    text
+}
+
+/// One byte as two lower-case hex digits.
+pub(crate) fn hex_digits(byte: u8) -> [u8; 2] {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digit = |four: u8| char::from(DIGITS[usize::from(four)]);
-    bytes
-        .iter()
-        .flat_map(|byte| [digit(byte >> 4), digit(byte & 15)])
-        .collect()
+    [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]
 }
 
 /// Reads hex of an even length, upper or lower case; `None` for anything else.

@@ -2,6 +2,7 @@
 
 pub mod agent;
 pub mod api;
+mod aside;
 pub mod channel;
 pub mod clock;
 pub mod commander;
@@ -11,11 +12,15 @@ pub mod decide;
 pub mod decisions;
 mod exchange;
 pub mod gateway;
+mod heads;
 pub mod load;
 pub mod metrics;
 pub mod monitor;
+pub mod net;
 pub mod operator;
+mod outgoing;
 mod patience;
+mod serving;
 pub mod simulate;
 pub mod telemetry;
 pub mod vehicle;

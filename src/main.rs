@@ -48,8 +48,35 @@ enum Command {
     Simulate(simulate::Args),
 }
 
+/// The agent's command line without the other subcommands': to build theirs costs memory beside every worker.
+#[derive(Parser)]
+#[command(
+    name = "elastic-pool agent",
+    about = "The sidecar of a worker, in its request path"
+)]
+struct Sidecar {
+    /// Form of the log on standard error
+    #[arg(long, value_enum, default_value = "text", env = "ELASTIC_POOL_LOG_FORMAT")]
+    log_format: telemetry::LogFormat,
+    #[command(flatten)]
+    args: agent::AgentArgs,
+}
+
+impl Cli {
+    fn read() -> Self {
+        if std::env::args_os().nth(1).is_none_or(|first| first != "agent") {
+            return Self::parse();
+        }
+        let Sidecar { log_format, args } = Sidecar::parse_from(std::env::args_os().skip(1));
+        Self {
+            log_format,
+            command: Command::Agent(args),
+        }
+    }
+}
+
 fn main() -> anyhow::Result<ExitCode> {
-    let cli = Cli::parse();
+    let cli = Cli::read();
     telemetry::start(cli.log_format);
     match cli.command {
         Command::Decide(args) => return Ok(decide::main(&args)),

@@ -9,12 +9,12 @@ use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use elastic_pool_engine::snapshot::Saved;
 use serde::Deserialize;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::commander::{CommanderHandle, UnknownGroup};
 use crate::metrics::Metrics;
+use crate::net::TcpListener;
 
 /// What the ports show.
 #[derive(Debug, Clone)]

@@ -12,7 +12,6 @@ use elastic_pool_engine::ids::Term;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use kube::Client;
-use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -29,6 +28,7 @@ use crate::credentials::{hex_encode, random_bytes};
 use crate::decisions;
 use crate::metrics::Metrics;
 use crate::monitor::{self, Monitor};
+use crate::net::TcpListener;
 use crate::vehicle::Orders;
 
 /// Facts and channel events that may wait.

@@ -13,9 +13,19 @@ use hyper::rt::{Sleep, Timer};
 /// Longest time between two looks.
 const PATROL: Duration = Duration::from_secs(5);
 
+fn beat(limit: Duration) -> Duration {
+    (limit / 4).clamp(Duration::from_millis(1), PATROL)
+}
+
+/// How many beats of a patrol make up `limit`.
+pub(crate) fn beats(limit: Duration) -> u32 {
+    let beats = limit.as_nanos().div_ceil(beat(limit).as_nanos());
+    u32::try_from(beats).unwrap_or(u32::MAX)
+}
+
 /// How often a connection with a timeout of `limit` has to be polled.
 pub(crate) fn patrol(limit: Duration) -> tokio::time::Interval {
-    let mut patrol = tokio::time::interval((limit / 4).clamp(Duration::from_millis(1), PATROL));
+    let mut patrol = tokio::time::interval(beat(limit));
     patrol.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     patrol
 }

@@ -19,7 +19,9 @@ const KEPT: usize = 32 * 1024;
 const PREFACE: u64 = 24;
 /// Head and body of an answer up to this size go out as one piece: copying them costs less than a gathering write does.
 const SHORT: usize = 1024;
-const LATE: &[u8] = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+/// The answer to half a head that took too long.
+pub(crate) const LATE: &[u8] =
+    b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
 /// How the length of a request's body was announced, as far as that tells an honest client from a smuggler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

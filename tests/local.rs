@@ -12,12 +12,16 @@ mod decisions;
 mod deposits;
 #[path = "local/elasticity.rs"]
 mod elasticity;
+#[path = "local/evacuation.rs"]
+mod evacuation;
 #[path = "local/gateways.rs"]
 mod gateways;
 #[path = "local/hostile.rs"]
 mod hostile;
 #[path = "local/load.rs"]
 mod load;
+#[path = "local/logins.rs"]
+mod logins;
 #[path = "local/peers.rs"]
 mod peers;
 #[path = "local/readings.rs"]
@@ -26,3 +30,5 @@ mod readings;
 mod run;
 #[path = "local/starts.rs"]
 mod starts;
+#[path = "local/websockets.rs"]
+mod websockets;

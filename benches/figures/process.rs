@@ -37,6 +37,22 @@ pub(crate) async fn pin(pid: u32, cores: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Lets the calling thread run before all others of its core as soon as it wakes; false where that is not allowed.
+#[allow(dead_code, reason = "only the data path's latency needs it")]
+pub(crate) fn urgent() -> bool {
+    let Some(thread) = std::fs::read_link("/proc/thread-self")
+        .ok()
+        .and_then(|link| link.file_name().map(std::ffi::OsStr::to_owned))
+    else {
+        return false;
+    };
+    let done = std::process::Command::new("chrt")
+        .args(["--fifo", "--pid", "1"])
+        .arg(thread)
+        .output();
+    done.is_ok_and(|done| done.status.success())
+}
+
 /// Cores of this machine.
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)

@@ -123,4 +123,24 @@ impl Load {
         }
         Ok((sum, clock.now().saturating_sub(began)))
     }
+    /// So many requests, all connections at once.
+    pub(crate) async fn count(
+        &mut self,
+        requests: &[Vec<u8>],
+        body: usize,
+        count: usize,
+    ) -> anyhow::Result<()> {
+        let each = count.div_ceil(self.clients.len());
+        let run = async |client: &mut Client| {
+            for _ in 0..each {
+                client
+                    .exchange(&requests[client.next % requests.len()], body)
+                    .await?;
+                client.next += CONNECTIONS;
+            }
+            anyhow::Ok(())
+        };
+        try_join_all(self.clients.iter_mut().map(run)).await?;
+        Ok(())
+    }
 }

@@ -5,6 +5,7 @@
 //! rounds differ too much (middle half wider than 10 % of the median) is printed as `not_resolved`.
 
 mod backend;
+mod busy;
 mod client;
 mod commander;
 mod cost;
@@ -30,8 +31,10 @@ use elastic_pool::clock::Clock;
 use self::stage::Stage;
 
 const PARTS: [&str; 5] = ["cpu", "latency", "accounting", "sockets", "memory"];
+/// For profilers, by name only.
+const BUSY: &str = "busy";
 const USAGE: &str =
-    "usage: gateway BINARY [--bare BINARY] [--envoy BINARY] [cpu|latency|accounting|sockets|memory]...";
+    "usage: gateway BINARY [--bare BINARY] [--envoy BINARY] [cpu|latency|accounting|sockets|memory|busy]...";
 /// A median is resolved when the middle half of its rounds lies within this many percent of it.
 const RESOLVED: f64 = 10.0;
 
@@ -70,7 +73,7 @@ fn wanted() -> anyhow::Result<Wanted> {
         match argument.as_str() {
             "--bare" => bare = Some(PathBuf::from(arguments.next().context(USAGE)?)),
             "--envoy" => envoy = Some(PathBuf::from(arguments.next().context(USAGE)?)),
-            part if PARTS.contains(&part) => parts.push(argument),
+            part if PARTS.contains(&part) || part == BUSY => parts.push(argument),
             _ => bail!("{argument}: {USAGE}"),
         }
     }
@@ -101,6 +104,7 @@ async fn main() -> anyhow::Result<ExitCode> {
             "latency" => latency::measure(&stage).await,
             "accounting" => cost::accounting(&stage, wanted.bare.as_deref()).await,
             "sockets" => sockets::measure(&stage).await,
+            BUSY => busy::work(&stage).await,
             _ => memory::measure(&stage).await,
         };
         if let Err(error) = done {

@@ -389,32 +389,28 @@ pub(crate) fn allowed(
     wanted: usize,
     now: Duration,
 ) -> Result<usize, Hindrance> {
-    let late = group.overdue(policy.spawn_timeout, now).count();
     // Spawns that took too long are given up in the same plan.
-    let living = group.living() - late;
-    if let Some(max) = policy.max {
-        // Those leave; of an older template, as many are replaced as there would be workers of the new one.
-        let leaving = group.must_go_count() + group.updating().len();
-        let staying = compaction::staying(group, policy, now).saturating_add(1);
-        let surge = policy
-            .max_surge
-            .min(leaving + compaction::replaced(group, policy, staying));
-        let allowed = max.saturating_add(surge).saturating_sub(living).min(wanted);
-        if allowed == 0 {
-            return Err(Hindrance::Max { living, max });
-        }
-        return paused(spawns, now).map_or(Ok(allowed), Err);
+    let living = group.living() - group.overdue(policy.spawn_timeout, now).count();
+    let allowed = ceiling(group, policy, now).map_or(wanted, |most| most.saturating_sub(living).min(wanted));
+    if let (0, Some(max)) = (allowed, policy.max) {
+        return Err(Hindrance::Max { living, max });
     }
-    paused(spawns, now).map_or(Ok(wanted), Err)
+    if spawns.blocked_until(now).is_some() {
+        let fault = spawns.fault.unwrap_or(SpawnFault::TimedOut);
+        let failures = spawns.failures;
+        return Err(Hindrance::BackingOff { failures, fault });
+    }
+    Ok(allowed)
 }
 
-/// The pause of G4.
-fn paused(spawns: &SpawnHistory, now: Duration) -> Option<Hindrance> {
-    spawns.blocked_until(now)?;
-    Some(Hindrance::BackingOff {
-        failures: spawns.failures,
-        fault: spawns.fault.unwrap_or(SpawnFault::TimedOut),
-    })
+/// `max` and the surge that replacements may add to it (G2): those who leave have one each, and of an older template as
+/// many as there are workers of the new one, the next included.
+fn ceiling(group: &Group, policy: &Policy, now: Duration) -> Option<usize> {
+    let max = policy.max?;
+    let leaving = group.must_go_count() + group.updating().len();
+    let staying = compaction::staying(group, policy, now).saturating_add(1);
+    let replaced = leaving + compaction::replaced(policy, group.outdated_count(), staying);
+    Some(max.saturating_add(policy.max_surge.min(replaced)))
 }
 
 /// What growth looks at.
@@ -456,7 +452,8 @@ impl<'a> Seen<'a> {
     fn cancellable(self) -> Option<&'a WorkerView> {
         let drained = self.group.compacting().next()?;
         let with_it = self.group.placeable_count() + 1;
-        (!compaction::is_too_many(self.group, self.policy, with_it)).then_some(drained)
+        let outdated = self.group.outdated_count() + usize::from(drained.outdated);
+        (!compaction::is_too_many(self.policy, outdated, with_it)).then_some(drained)
     }
 
     /// G5: as many drains are cancelled as workers are missing, the emptiest first, before anybody is spawned.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::Because;
 use crate::capacity;
-use crate::group::{Group, WorkerView};
+use crate::group::{Drain, Group, WorkerView};
 use crate::ids::Birth;
 use crate::ledger::Ledger;
 use crate::projection::Projection;
@@ -172,7 +172,7 @@ pub fn compaction(group: &Group, policy: &Policy, now: Duration) -> Compaction {
     Compaction {
         step,
         ledger,
-        above_max: is_too_many(group, policy, staying(group, policy, now)),
+        above_max: is_too_many(policy, group.outdated_count(), staying(group, policy, now)),
         because: Because::new(why.code(), why),
     }
 }
@@ -182,24 +182,23 @@ pub fn staying(group: &Group, policy: &Policy, now: Duration) -> usize {
     group.placeable_count() + group.in_flight_count(policy.spawn_timeout, now)
 }
 
-/// Workers of an older template that are replaced where `staying` stay: no more than there are of the new one.
-pub(crate) fn replaced(group: &Group, policy: &Policy, staying: usize) -> usize {
+/// Of `outdated` workers those that are replaced where `staying` stay: no more than there are of the new template.
+pub(crate) fn replaced(policy: &Policy, outdated: usize, staying: usize) -> usize {
     if !policy.replaces() {
         return 0;
     }
-    let outdated = group.outdated_count();
     outdated.min(staying.saturating_sub(outdated))
 }
 
 /// More than `max` and the surge of those about to be replaced allow (C8).
-pub fn is_too_many(group: &Group, policy: &Policy, staying: usize) -> bool {
-    let surge = policy.max_surge.min(replaced(group, policy, staying));
+pub fn is_too_many(policy: &Policy, outdated: usize, staying: usize) -> bool {
+    let surge = policy.max_surge.min(replaced(policy, outdated, staying));
     policy.max.is_some_and(|max| staying > max.saturating_add(surge))
 }
 
 fn decide(group: &Group, policy: &Policy, ledger: &Ledger, now: Duration) -> Result<(Step, Why), Why> {
     let staying = staying(group, policy, now);
-    let above_max = is_too_many(group, policy, staying);
+    let above_max = is_too_many(policy, group.outdated_count(), staying);
     if !above_max && !ledger.is_above_margin() {
         return Err(Why::WithinMargin(*ledger));
     }
@@ -219,11 +218,8 @@ fn decide(group: &Group, policy: &Policy, ledger: &Ledger, now: Duration) -> Res
         return Err(Why::MinWorkers { workers, min });
     }
     // A worker that only waits for its users to leave blocks nobody else, unless it is one of too many.
-    if (!waits(policy) || above_max)
-        && let Some((drained, _)) = group
-            .drains()
-            .find(|(_, drain)| above_max || policy.moves_users(drain.kind))
-    {
+    let counts = |drain: Drain| above_max || (!waits(policy) && policy.moves_users(drain.kind));
+    if let Some((drained, _)) = group.drains().find(|(_, drain)| counts(*drain)) {
         return Err(Why::DrainRunning(Arc::clone(&drained.name)));
     }
     let victim = victim(group, policy, now).ok_or(Why::NoVictim)?;

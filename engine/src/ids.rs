@@ -139,17 +139,20 @@ pub struct ClientId(pub [u8; 16]);
 impl ClientId {
     /// Reads the 32 hex digits that [`fmt::Display`] writes; `None` for anything else.
     pub fn parse(text: &str) -> Option<Self> {
-        let digits = text.as_bytes();
-        if digits.len() != 32 || digits.iter().any(u8::is_ascii_uppercase) {
+        let four = |digit: u8| match digit {
+            b'0'..=b'9' => Some(digit - b'0'),
+            b'a'..=b'f' => Some(digit - b'a' + 10),
+            _ => None,
+        };
+        let (pairs, []) = text.as_bytes().as_chunks() else {
+            return None;
+        };
+        let mut bytes = [0; 16];
+        if pairs.len() != bytes.len() {
             return None;
         }
-        let mut bytes = [0; 16];
-        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-            let pair = std::str::from_utf8(pair).ok()?;
-            if pair.starts_with('+') {
-                return None;
-            }
-            *byte = u8::from_str_radix(pair, 16).ok()?;
+        for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
+            *byte = four(*high)? << 4 | four(*low)?;
         }
         Some(Self(bytes))
     }

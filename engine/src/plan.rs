@@ -321,7 +321,8 @@ fn conditions(
 ) -> Vec<Condition> {
     let limited = (reason == Reason::MaxWorkers).then_some(Condition::ScalingLimited);
     let staying = compaction::staying(group, policy, now);
-    let above = compaction::is_too_many(group, policy, staying).then_some(Condition::AboveMax);
+    let above =
+        compaction::is_too_many(policy, group.outdated_count(), staying).then_some(Condition::AboveMax);
     let failing = spawns.fault.map(Condition::SpawnsFailing);
     let mut stale = group.stale();
     let workers = stale.len();

@@ -20,7 +20,7 @@ fn every_case_is_answered_as_expected_and_explained_by_a_rule(#[case] lines: &st
         assert!(case.expects(), "{} expects nothing", case.name());
         let answer = case.answer();
         let because = answer["because"].as_str().unwrap();
-        if !because.starts_with(|first: char| "MEPLGCV".contains(first)) || because.contains('\n') {
+        if !because.starts_with(|first: char| "MEPLGCVD".contains(first)) || because.contains('\n') {
             failed.push(format!("{}: no rule in {because:?}", case.name()));
         }
         let mismatches = case.check(&answer);

@@ -129,7 +129,7 @@ fn compare(shared: &Shared, view: AppView, users: &[AppUser]) {
             shared.counters.app_restarts.add();
             tracing::warn!(users = lost, "the app is another instance: its users are gone");
         }
-        start_over(inner);
+        start_over(inner, now);
     }
     if !same && !first {
         inner.incarnation = new_incarnation().unwrap_or_default();
@@ -141,7 +141,7 @@ fn compare(shared: &Shared, view: AppView, users: &[AppUser]) {
         ..view
     };
     if first || !same {
-        adopt(&mut inner.fence, users, now);
+        adopt(&mut inner.fence, users, !same, now);
         shared.mark_dirty(inner);
     }
     drop(guard);
@@ -157,19 +157,23 @@ fn compare(shared: &Shared, view: AppView, users: &[AppUser]) {
     shared.changed.notify_waiters();
 }
 
-fn start_over(inner: &mut Inner) {
-    inner.fence = Fence::default();
+fn start_over(inner: &mut Inner, now: Duration) {
+    inner.fence.app_restarted(now);
     inner.packages.clear();
     inner.unconfirmed = Unconfirmed::default();
     inner.closed_since = None;
 }
 
 /// What the app holds and the table does not say: changes that came after the file was written.
-fn adopt(fence: &mut Fence, users: &[AppUser], now: Duration) {
+fn adopt(fence: &mut Fence, users: &[AppUser], restarted: bool, now: Duration) {
     for user in users {
         let state = fence.get(&user.id).map(|record| record.state);
         match (user.state, user.mv(), state) {
             (AppUserState::Live, _, None) => {
+                fence.login(&user.id, None, now);
+            }
+            // He logged in to the new process before it was known as one.
+            (AppUserState::Live, _, Some(State::Past { .. })) if restarted => {
                 fence.login(&user.id, None, now);
             }
             (AppUserState::Frozen, Some(mv), None | Some(State::Provisional | State::Owned { .. })) => {

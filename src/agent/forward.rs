@@ -1,18 +1,12 @@
 //! The request path: hop, fence, relay, login; it never repeats a request that may have been executed.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use elastic_pool_engine::ids::{Epoch, UserId};
 use http::header::{CONTENT_TYPE, HOST, HeaderValue, UPGRADE};
 use http::{Method, Request, Response, StatusCode, Version, request, response};
-use hyper::body::Incoming;
-use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
-use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 use super::fence::{Shown, Verdict};
@@ -25,87 +19,13 @@ use super::transfer;
 use super::upstream::UpstreamError;
 use crate::channel::proto::{ClientLeft, UserBorn, agent_message};
 use crate::exchange::{ExchangeError, Reply, Upgraded};
-use crate::patience::{Patience, patrol};
-use crate::wire::{Framing, Wire};
+use crate::heads::recycle;
+use crate::net::{Protection, lacks};
+use crate::serving::Inbound;
+use crate::wire::Framing;
 
 /// How long a user's request waits while the app's instance is being compared (the gateway's hold is longer).
 const COMPARE: Duration = Duration::from_secs(3);
-/// How long a request may take to send its head.
-const HEAD: Duration = Duration::from_secs(30);
-/// Bytes of a body that an HTTP/2 stream may send unasked.
-const FIRST_WINDOW: u32 = 64 << 10;
-/// After a failed accept (no more files): the clients that hold them get time to leave.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
-/// Accepts gateways until stopped.
-pub(crate) async fn listen(shared: Arc<Shared>, listener: TcpListener, stop: CancellationToken) {
-    accept(listener, stop.clone(), move |stream| {
-        let (shared, stop) = (Arc::clone(&shared), stop.clone());
-        tokio::spawn(async move { connection(shared, stream, stop).await });
-    })
-    .await;
-}
-
-/// Hands accepted connections on until stopped.
-pub(crate) async fn accept(listener: TcpListener, stop: CancellationToken, serve: impl Fn(TcpStream)) {
-    loop {
-        let accepted = tokio::select! {
-            () = stop.cancelled() => return,
-            accepted = listener.accept() => accepted,
-        };
-        match accepted {
-            Ok((stream, _)) => {
-                let _ = stream.set_nodelay(true);
-                serve(stream);
-            }
-            Err(error) => {
-                tracing::debug!(%error, "accept");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
-    }
-}
-
-async fn connection(shared: Arc<Shared>, stream: TcpStream, stop: CancellationToken) {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(Patience)
-        // The gateway says it where the app does not.
-        .auto_date_header(false)
-        .header_read_timeout(HEAD)
-        .max_buf_size(64 << 10);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        // V8: what comes before the fence has decided fits into the first window; it opens as the app reads.
-        .initial_stream_window_size(FIRST_WINDOW)
-        .max_concurrent_streams(1024);
-    let (stream, watch) = Wire::new(stream);
-    let seen = Arc::clone(&watch);
-    let service = service_fn(move |request| {
-        let (shared, framing) = (Arc::clone(&shared), seen.framing(&request));
-        if request.headers().contains_key(UPGRADE) {
-            seen.becomes_tunnel();
-        }
-        async move { Ok::<_, Infallible>(serve(shared, framing, request).await) }
-    });
-    let serving = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
-    tokio::pin!(serving);
-    let mut patrol = patrol(HEAD);
-    let silent = watch.silent(HEAD);
-    tokio::pin!(silent);
-    loop {
-        tokio::select! {
-            biased;
-            // A broken connection is the gateway's to notice.
-            _ = &mut serving => return,
-            _ = patrol.tick() => {}
-            () = &mut silent => return,
-            () = stop.cancelled() => return,
-        }
-    }
-}
 
 /// An answer of the agent itself, marked so that no client ever sees it.
 fn answer(status: StatusCode, fence: &'static str, text: &'static str) -> Response<RelayBody> {
@@ -132,7 +52,7 @@ fn refused(known: Option<Epoch>) -> Response<RelayBody> {
 }
 
 /// What nobody may send, hop or not.
-fn refuse(request: &Request<Incoming>, framing: Framing) -> Option<Response<RelayBody>> {
+fn refuse(request: &Request<Inbound>, framing: Framing) -> Option<Response<RelayBody>> {
     let (status, text) = if [Method::CONNECT, Method::TRACE].contains(request.method()) {
         (StatusCode::METHOD_NOT_ALLOWED, "not allowed\n")
     } else if framing == Framing::Ambiguous || request.headers().get_all(HOST).iter().count() > 1 {
@@ -157,7 +77,12 @@ fn closing(mut response: Response<RelayBody>, is_h2: bool) -> Response<RelayBody
     response
 }
 
-async fn serve(shared: Arc<Shared>, framing: Framing, request: Request<Incoming>) -> Response<RelayBody> {
+/// Answers one request; never fails.
+pub(super) async fn serve(
+    shared: Arc<Shared>,
+    framing: Framing,
+    request: Request<Inbound>,
+) -> Response<RelayBody> {
     if let Some(refusal) = refuse(&request, framing) {
         return refusal;
     }
@@ -238,7 +163,6 @@ fn check(shared: &Arc<Shared>, named: &Named) -> Check {
             ticket: &named.ticket,
         };
         match inner.fence.check(user, shown, inner.key.as_ref(), session, now) {
-            Verdict::Accept => {}
             Verdict::Raised => shared.mark_dirty(inner),
             Verdict::Born => {
                 inner.unconfirmed.confirmed();
@@ -246,7 +170,8 @@ fn check(shared: &Arc<Shared>, named: &Named) -> Check {
                 born = true;
             }
             Verdict::Thaw { .. } => return Check::Thaw(user.clone()),
-            Verdict::Refuse { known } => return Check::Refuse(known),
+            Verdict::Refuse { known } if !lacks(Protection::Fence) => return Check::Refuse(known),
+            Verdict::Accept | Verdict::Refuse { .. } => {}
         }
         Some(user.clone())
     } else {
@@ -297,7 +222,7 @@ struct Upgrade {
 
 async fn relay(
     shared: &Arc<Shared>,
-    mut request: Request<Incoming>,
+    mut request: Request<Inbound>,
     named: Named,
     guard: OpenGuard,
 ) -> Response<RelayBody> {
@@ -329,11 +254,12 @@ async fn relay(
         more[count] = (headers::TOKEN, shared.contract.token().as_bytes());
         count += 1;
     }
-    match shared
+    let sent = shared
         .upstream
         .send(&head, &more[..count], body, shared.now())
-        .await
-    {
+        .await;
+    recycle(head.headers);
+    match sent {
         Ok((answer, reply)) => from_app(shared, answer, reply, &named, upgrade, guard),
         Err(
             UpstreamError::Unsent(ExchangeError::Body(error))
@@ -344,6 +270,7 @@ async fn relay(
             closing(answer(StatusCode::BAD_REQUEST, "", "malformed\n"), is_h2)
         }
         Err(UpstreamError::Broken(error)) => {
+            doubt(shared);
             shared.counters.upstream_failed.add();
             tracing::debug!(error = &error as &dyn std::error::Error, "the app broke off");
             answer(StatusCode::BAD_GATEWAY, "upstream", "the app broke off\n")
@@ -387,7 +314,7 @@ fn to_app(head: &mut request::Parts, upgrade: bool) {
 fn from_app(
     shared: &Arc<Shared>,
     mut head: response::Parts,
-    reply: Reply<Incoming>,
+    reply: Reply<Inbound>,
     named: &Named,
     upgrade: Option<Upgrade>,
     guard: OpenGuard,

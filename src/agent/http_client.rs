@@ -12,9 +12,9 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use tokio::net::{TcpStream, ToSocketAddrs};
 
 use crate::clock::Clock;
+use crate::net::{TcpStream, ToSocketAddrs};
 
 /// Longest wait for a connection; all peers are in the pod or in the cluster.
 const CONNECT: Duration = Duration::from_secs(1);

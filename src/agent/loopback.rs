@@ -12,15 +12,15 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::commander::MAX_DEPOSIT;
-use super::forward::accept;
 use super::headers;
+use super::listen::accept;
 use super::outbox::Answer;
 use super::relay::RelayBody;
 use super::shared::Shared;
+use crate::net::TcpListener;
 
 const HEAD: Duration = Duration::from_secs(10);
 /// The commander says within this time what became of a message, else it counts as held.

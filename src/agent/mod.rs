@@ -10,6 +10,7 @@ mod forward;
 mod headers;
 mod hop;
 mod http_client;
+mod listen;
 mod loopback;
 mod open;
 mod outbox;
@@ -28,13 +29,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::shared::Shared;
 use crate::channel::link::{LinkConfig, Token};
 use crate::credentials::{hex_encode, random_bytes};
+use crate::net::TcpListener;
 
 pub use self::fence_file::FenceFileError;
 
@@ -251,7 +252,7 @@ impl Agent {
         };
         let shared = Arc::new(Shared::new(config, token)?);
         shared.persist()?;
-        tasks.spawn(forward::listen(Arc::clone(&shared), traffic, stop.clone()));
+        tasks.spawn(listen::listen(Arc::clone(&shared), traffic, stop.clone()));
         tasks.spawn(peer::listen(Arc::clone(&shared), peer, stop.clone()));
         tasks.spawn(loopback::listen(Arc::clone(&shared), loopback, stop.clone()));
         tasks.spawn(app::watch(Arc::clone(&shared), stop.clone()));

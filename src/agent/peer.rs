@@ -11,15 +11,15 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::forward::accept;
 use super::headers;
 use super::http_client;
+use super::listen::accept;
 use super::relay::RelayBody;
 use super::shared::Shared;
 use crate::credentials::same;
+use crate::net::TcpListener;
 
 /// How often a waiting preStop looks whether the app still lives.
 const LOOK: Duration = Duration::from_millis(500);

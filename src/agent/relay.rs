@@ -6,12 +6,12 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use tokio_util::sync::{DropGuard, WaitForCancellationFutureOwned};
 
 use super::open::StreamEnd;
 use super::shared::Shared;
 use crate::exchange::{Answer, ExchangeError};
+use crate::serving::Inbound;
 
 /// An entry of the dictionary of open requests; dropped, it is closed.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ enum Source {
     /// Here as a whole.
     Whole(Bytes),
     /// Still arriving, on its connection.
-    Arriving(Box<Answer<Incoming>>),
+    Arriving(Box<Answer<Inbound>>),
     /// Passed on, or cut.
     Over,
 }
@@ -85,7 +85,7 @@ impl AppBody {
     }
 
     /// `end` is set for an event stream.
-    pub(crate) fn arriving(body: Box<Answer<Incoming>>, end: Option<StreamEnd>, guard: OpenGuard) -> Self {
+    pub(crate) fn arriving(body: Box<Answer<Inbound>>, end: Option<StreamEnd>, guard: OpenGuard) -> Self {
         Self {
             body: Source::Arriving(body),
             stream: end.map(|end| EventStream {

@@ -375,7 +375,13 @@ impl Shared {
         if Term(welcome.term) < inner.orders.term {
             return None;
         }
+        let before = inner.orders.container.clone();
         inner.orders.take(welcome);
+        if !before.is_empty() && before != inner.orders.container {
+            // D1: its container was started anew; nobody is served before the app has said who it is.
+            inner.app.doubt = true;
+            self.ask_app.notify_one();
+        }
         inner.hops = Hops::new(&welcome.hops);
         if let Some(key) = Key::from_hex(&welcome.ticket_key) {
             inner.key = Some(key);

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use http::{request, response};
 use http_body::Body as _;
-use hyper::body::Incoming;
 use parking_lot::Mutex;
 
 use super::headers;
 use crate::exchange::{Connection, ExchangeError, Failed, Multiplexed, Reply, Request};
+use crate::serving::Inbound;
 
 /// An idle connection is not used after this time: below the keep-alive timeouts of the usual app servers (5 s).
 const IDLE: Duration = Duration::from_secs(3);
@@ -30,7 +30,7 @@ pub(crate) struct Upstream {
     app: SocketAddr,
     idle: Mutex<VecDeque<Idle>>,
     /// Set when the app speaks HTTP/2.
-    multiplexed: Option<Multiplexed<Incoming>>,
+    multiplexed: Option<Multiplexed<Inbound>>,
 }
 
 /// The app did not answer.
@@ -117,9 +117,9 @@ impl Upstream {
         &self,
         head: &request::Parts,
         more: &[(&'static str, &[u8])],
-        body: Incoming,
+        body: Inbound,
         now: Duration,
-    ) -> Result<(response::Parts, Reply<Incoming>), UpstreamError> {
+    ) -> Result<(response::Parts, Reply<Inbound>), UpstreamError> {
         let request = Request {
             method: &head.method,
             target: &head.uri,

@@ -27,6 +27,9 @@ pub const GATEWAY: &str = "gateway";
 pub const TEMPLATE_HASH: &str = "elasticpool.dev/template-hash";
 /// Annotation: hash of the agent's container that a worker was made with.
 pub const AGENT_HASH: &str = "elasticpool.dev/agent-hash";
+/// Annotation: the spec of a worker's group when it was made, without the rest of its template; for a leader who comes
+/// after the group was deleted.
+pub const GROUP_SPEC: &str = "elasticpool.dev/group-spec";
 /// Annotation of a Pool that was made because its groups named it: it goes with the last of them.
 pub const IMPLICIT: &str = "elasticpool.dev/implicit";
 /// Annotation of cluster-autoscaler; set on workers unless the template does.

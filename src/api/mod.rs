@@ -7,6 +7,7 @@ pub mod manifest;
 pub mod measures;
 pub mod pool;
 pub mod pool_group;
+pub mod remembered;
 pub mod resolve;
 pub mod status;
 pub mod template;

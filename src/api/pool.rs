@@ -42,7 +42,7 @@ fn identity_rules() -> Value {
         },
         {
             "rule": "self.from != 'JWT' || has(self.jwks)",
-            "message": "spec.identity.jwks is not set: name the Secret or ConfigMap that holds the keys, as {secretName, key} or {configMapName, key}",
+            "message": "spec.identity.jwks is not set: say where the keys are, as {url}, {secretName, key} or {configMapName, key}",
         },
         {
             "rule": "self.from == 'JWT' || (!has(self.jwks) && !has(self.issuer) && !has(self.audience))",
@@ -52,10 +52,24 @@ fn identity_rules() -> Value {
 }
 
 fn jwks_rules() -> Value {
-    json!([{
-        "rule": "has(self.secretName) != has(self.configMapName)",
-        "message": "spec.identity.jwks: write exactly one of secretName and configMapName",
-    }])
+    json!([
+        {
+            "rule": "[has(self.url), has(self.secretName), has(self.configMapName)].filter(said, said).size() == 1",
+            "message": "spec.identity.jwks: write exactly one of url, secretName and configMapName",
+        },
+        {
+            "rule": "has(self.url) != has(self.key)",
+            "message": "spec.identity.jwks.key: write it beside secretName or configMapName, and not beside url",
+        },
+        {
+            "rule": "has(self.url) || (!has(self.caSecretName) && !has(self.allowHttp))",
+            "message": "spec.identity.jwks.caSecretName, spec.identity.jwks.allowHttp: write them beside url alone",
+        },
+        {
+            "rule": "!has(self.url) || self.url.startsWith('https://') || (has(self.allowHttp) && self.allowHttp)",
+            "message": "spec.identity.jwks.url is not https: write https://, or allowHttp: true where nobody else can answer",
+        },
+    ])
 }
 
 /// What the gateway of an application is like. A group whose pool does not exist gets one with defaults.
@@ -339,11 +353,26 @@ pub enum IdentityFrom {
     JWT,
 }
 
-/// A JSON Web Key Set in the pool's namespace; it may change at any time.
+/// A JSON Web Key Set: at a URL, or in the pool's namespace; it may change at any time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = jwks_rules()))]
 pub struct Jwks {
+    /// Where it is published; https. Gateways fetch it every 5 min, and at most every 30 s when a token names a key that is
+    /// not there; the last one stays while it cannot be had. Redirects are not followed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(min = 9, max = 2048),
+        regex(pattern = "^https?://[^/@?#\\s]+(/[^#\\s]*)?$")
+    )]
+    pub url: Option<String>,
+    /// A Secret whose ca.crt holds the authorities that are believed at the URL; absent: the public ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub ca_secret_name: Option<String>,
+    /// Take it by http too: whoever is in between may then say who anybody is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allow_http: Option<bool>,
     /// A Secret that holds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
@@ -353,8 +382,9 @@ pub struct Jwks {
     #[schemars(length(min = 1, max = 253))]
     pub config_map_name: Option<String>,
     /// Its key there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = "^[-._A-Za-z0-9]+$"))]
-    pub key: String,
+    pub key: Option<String>,
 }
 
 /// When a cookie is Secure.

@@ -17,6 +17,7 @@ use super::proto::{
     AgentCommand, AgentHello, AgentMessage, GatewayCommand, GatewayHello, GatewayMessage, NotLeader,
     agent_command, agent_message, gateway_command, gateway_message,
 };
+use crate::net;
 
 const KEEPALIVE: Duration = Duration::from_secs(2);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -285,16 +286,14 @@ async fn open<P: Peer>(config: &LinkConfig, address: &str, peer: &P) -> Result<O
         address: address.to_owned(),
         source,
     };
-    let channel = Endpoint::from_shared(format!("http://{address}"))
+    let endpoint = Endpoint::from_shared(format!("http://{address}"))
         .map_err(dialled)?
         .connect_timeout(CONNECT)
         .http2_keep_alive_interval(KEEPALIVE)
         .keep_alive_timeout(KEEPALIVE)
         .keep_alive_while_idle(true)
-        .tcp_nodelay(true)
-        .connect()
-        .await
-        .map_err(dialled)?;
+        .tcp_nodelay(true);
+    let channel = net::dial(endpoint).await.map_err(dialled)?;
     let (send, messages) = mpsc::channel(QUEUE);
     // The first message is already waiting when the stream opens.
     let _ = send.try_send(peer.hello());

@@ -8,11 +8,9 @@ use std::time::Duration;
 use elastic_pool_engine::ids::Term;
 use futures::future::BoxFuture;
 use futures::{Stream, StreamExt as _};
-use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::server::TcpIncoming;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::proto::channel_server::{Channel, ChannelServer};
@@ -21,6 +19,7 @@ use super::proto::{
     agent_command, agent_message, gateway_command, gateway_message,
 };
 use super::{LARGEST_MESSAGE, LeaderState, PROTOCOL};
+use crate::net::{self, TcpListener};
 
 const KEEPALIVE: Duration = Duration::from_secs(2);
 /// A peer that opens a stream says Hello within this.
@@ -168,14 +167,11 @@ impl Server {
         listener: TcpListener,
         stop: CancellationToken,
     ) -> Result<(), tonic::transport::Error> {
-        // The builder's own tcp_nodelay does not reach connections of a listener that is handed in; with Nagle's
-        // algorithm a command behind another waits for the peer's delayed acknowledgement, 40 ms.
-        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
         tonic::transport::Server::builder()
             .http2_keepalive_interval(Some(KEEPALIVE))
             .http2_keepalive_timeout(Some(KEEPALIVE))
             .add_service(ChannelServer::new(self).max_decoding_message_size(LARGEST_MESSAGE))
-            .serve_with_incoming_shutdown(incoming, stop.cancelled_owned())
+            .serve_with_incoming_shutdown(net::incoming(listener), stop.cancelled_owned())
             .await
     }
 

@@ -103,6 +103,7 @@ pub fn start(
                     let _ = to.send(());
                 }
             }
+            let beat = commander.beat_at().map(|at| at.saturating_sub(clock.now()));
             let event = tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
@@ -113,6 +114,7 @@ pub fn start(
                 Some(fact) = facts.recv() => Event::Fact(fact),
                 Some(event) = channel.recv() => Event::Channel(event),
                 _ = tick.tick() => Event::Tick,
+                () = tokio::time::sleep(beat.unwrap_or_default()), if beat.is_some() => Event::Beat,
             };
             let arrived = clock.now();
             let is_report = is_report(&event);

@@ -9,6 +9,7 @@ use super::Commander;
 use super::group::Advice;
 use super::worker::Worker;
 use crate::channel::proto::{Admission, agent_command};
+use crate::net::{Protection, lacks};
 use crate::vehicle::{ObjectKey, SpawnFailure};
 
 /// A plan is made again after its actions, but never for ever.
@@ -288,7 +289,8 @@ impl Commander {
             .pools
             .get(&group.spec.pool)
             .is_some_and(|pool| pool.surface.count(birth) > 0);
-        if !ends_anyway && (inhabited || guests || !worker.empty || self.operations.touches(birth)) {
+        let in_use = inhabited || guests || !worker.empty || self.operations.touches(birth);
+        if !ends_anyway && in_use && !lacks(Protection::SecondLook) {
             return false;
         }
         group.retiring.insert(worker.label, worker.pod_uid().to_owned());

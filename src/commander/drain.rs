@@ -1,6 +1,7 @@
 //! Draining a worker: which of its users moves next and where to (C6, C7); the choice of the worker is the engine's.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use elastic_pool_engine::compaction::{move_order, target};
 use elastic_pool_engine::group::{DrainKind, DrainProgress};
@@ -9,12 +10,17 @@ use elastic_pool_engine::{MoveMode, Share, WorkerState};
 
 use super::Commander;
 use super::operation::{Kind, Operation};
+use crate::net::{Protection, lacks};
 use crate::vehicle::ObjectKey;
 
 /// A user is busy when he asked for something this recently.
-const BUSY: std::time::Duration = std::time::Duration::from_secs(2);
+const BUSY: Duration = Duration::from_secs(2);
 /// Bytes of packages of one worker that are on their way at once; one may be larger.
 const IN_FLIGHT: u64 = 4 << 20;
+/// Between two moves of a worker once its first few are under way: those who stay are to notice nothing of it.
+const BEAT: Duration = Duration::from_millis(10);
+/// Moves of a worker that may begin without a pause between them.
+const AT_FIRST: u32 = 16;
 
 /// One drain's arithmetic.
 #[derive(Debug, Clone, Default)]
@@ -25,9 +31,22 @@ pub(super) struct DrainState {
     pub(super) share: Share,
     /// Size of this worker's packages, leaning to the largest of late; `None` before the first move told.
     package: Option<u64>,
+    /// Between two moves; shorter where so many live here that a quarter of the drain's time would not do.
+    beat: Duration,
+    /// The beat that the next move belongs to.
+    next: Duration,
 }
 
 impl DrainState {
+    /// When the next move may begin.
+    fn due(&self) -> Duration {
+        self.next.saturating_sub(self.beat * (AT_FIRST - 1))
+    }
+
+    fn began(&mut self, now: Duration) {
+        self.next = self.next.max(now) + self.beat;
+    }
+
     /// Moves of this worker at once: large packages share the same cores and wires, so that several at a time would only
     /// make every pause longer. The first tells how large they are.
     fn at_once(&self, parallelism: usize) -> usize {
@@ -45,17 +64,19 @@ impl Commander {
         let Some(worker) = self.workers.get(&birth) else {
             return;
         };
-        let Some(view) = self
-            .groups
-            .get(&worker.group)
-            .and_then(|group| group.engine.get(birth))
-        else {
+        let Some(group) = self.groups.get(&worker.group) else {
             return;
         };
+        let Some(view) = group.engine.get(birth) else {
+            return;
+        };
+        let (timeout, users) = (group.policy.drain_timeout, self.users_on(group, birth));
         let state = DrainState {
             added: BTreeMap::new(),
             share: view.share_per_user(),
             package: None,
+            beat: BEAT.min(timeout / 4 / u32::try_from(users.max(1)).unwrap_or(u32::MAX)),
+            next: self.now,
         };
         self.drains.entry(birth).or_insert(state);
         self.fill_drains();
@@ -70,6 +91,7 @@ impl Commander {
     /// Starts moves of draining workers, up to the parallelism of their groups: of a source, to a target and in the
     /// group there are never more. A worker that must go comes before one that may.
     pub(super) fn fill_drains(&mut self) {
+        self.beat_at = None;
         if self.resting {
             return;
         }
@@ -107,11 +129,21 @@ impl Commander {
             }
             let pool = group.spec.pool.clone();
             for user in self.next_users(&pool, birth, room) {
+                let due = self.drains.get(&birth).map_or(self.now, DrainState::due);
+                if due > self.now {
+                    self.beat_at = Some(self.beat_at.map_or(due, |at| at.min(due)));
+                    break;
+                }
                 if !self.move_away(&key, &pool, birth, &user) {
                     break;
                 }
             }
         }
+    }
+
+    /// When [`super::Event::Beat`] is due: a drain waits for nothing but its next beat.
+    pub fn beat_at(&self) -> Option<Duration> {
+        self.beat_at
     }
 
     fn is_urgent(&self, birth: Birth) -> bool {
@@ -162,9 +194,11 @@ impl Commander {
         let Some(target) = self.target_for(group, birth) else {
             return false;
         };
+        let now = self.now;
         let Some(state) = self.drains.get_mut(&birth) else {
             return false;
         };
+        state.began(now);
         let share = state.share;
         if self
             .groups
@@ -252,7 +286,9 @@ impl Commander {
         let inhabited = surface.count(birth) > 0 || self.operations.touches(birth);
         if !inhabited
             && self.guests_of(birth).is_none()
-            && (worker.empty || (kind == DrainKind::MustGo && worker.announced && worker.agent.is_none()))
+            && (worker.empty
+                || lacks(Protection::SecondLook)
+                || (kind == DrainKind::MustGo && worker.announced && worker.agent.is_none()))
         {
             return DrainProgress::Empty;
         }

@@ -53,8 +53,8 @@ impl Commander {
 
     /// What the plan of a group that is to be empty stands on besides its workers.
     pub(super) fn look_around(&mut self, key: &ObjectKey) {
-        let evacuating = |group: &GroupState| group.spec.mode == Mode::Evacuate;
-        if !self.groups.get(key).is_some_and(evacuating) {
+        let evacuating = |group: &&GroupState| group.spec.mode == Mode::Evacuate;
+        if !self.groups.get(key).as_ref().is_some_and(evacuating) {
             return;
         }
         let outlet = self.outlets(key).next().is_some();

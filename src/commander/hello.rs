@@ -167,6 +167,7 @@ impl Commander {
         let (Ok(user), Some(key)) = (UserId::new(&gone.user), self.pool_of_worker(birth)) else {
             return;
         };
+        self.recovery_loses_user(&key, &user, birth, Epoch(gone.epoch));
         let busy = self.operations.is_busy(&key, &user);
         let Some(pool) = self.pools.get_mut(&key) else {
             return;
@@ -179,6 +180,22 @@ impl Commander {
             pool.surface.remove(&user);
             pool.user_sums.remove(&user);
             self.operations.clear_pause(&(key, user));
+            self.refresh(birth);
+        }
+    }
+
+    /// A user of whom his worker's agent knows nothing any more.
+    pub(super) fn left(&mut self, (key, user): &super::operation::Subject, birth: Birth) {
+        let Some(pool) = self.pools.get_mut(key) else {
+            return;
+        };
+        if pool
+            .surface
+            .get(user)
+            .is_some_and(|resident| resident.owner == birth)
+        {
+            pool.surface.remove(user);
+            pool.user_sums.remove(user);
             self.refresh(birth);
         }
     }

@@ -75,6 +75,8 @@ pub enum Event {
     Fact(Fact),
     /// Time went on.
     Tick,
+    /// The next move of a drain is due.
+    Beat,
 }
 
 /// All live state of one leader's term.
@@ -109,6 +111,8 @@ pub struct Commander {
     outlet: Outlet,
     /// Another is about to lead: no operation starts any more.
     resting: bool,
+    /// When the next move of a drain is due that waits for nothing else.
+    beat_at: Option<Duration>,
     metrics: Arc<Metrics>,
     /// Where decisions are saved, if anywhere.
     sink: Option<DecisionSink>,
@@ -142,6 +146,7 @@ impl Commander {
             stops_asked: BTreeSet::new(),
             outlet: Outlet::default(),
             resting: false,
+            beat_at: None,
             metrics,
             sink: None,
         }
@@ -171,6 +176,7 @@ impl Commander {
             Event::Channel(event) => self.on_channel(event),
             Event::Fact(fact) => self.on_fact(fact),
             Event::Tick => self.on_tick(),
+            Event::Beat => self.fill_drains(),
         }
         self.settle();
     }

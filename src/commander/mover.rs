@@ -14,6 +14,7 @@ use super::operation::{Active, Operation, Subject, Told};
 use super::worker::Worker;
 use crate::channel::proto::{self, Route, gateway_command, nack};
 use crate::channel::server::ConnectionId;
+use crate::net::{Protection, lacks};
 use crate::vehicle::ObjectKey;
 
 impl Commander {
@@ -147,7 +148,12 @@ impl Commander {
                 Effect::Route => self.route(subject, &operation, &state),
                 Effect::Cancel(back) => self.cancel(&operation, &state, back),
                 Effect::Finish(outcome) => self.finish(subject, outcome),
-                command => self.command(subject, &operation, &state, command),
+                command => {
+                    if command == Effect::Activate && lacks(Protection::Commit) {
+                        self.route(subject, &operation, &state);
+                    }
+                    self.command(subject, &operation, &state, command);
+                }
             }
         }
     }
@@ -298,6 +304,12 @@ impl Commander {
             nack::Reason::Unknown | nack::Reason::Timeout => Nack::Other,
         };
         tracing::debug!(worker = %birth, ?told, ?reason, message = %refusal.message, "an agent refused a command");
+        // The agent has no record of him: he left while his move waited, and L7 was told. Nothing is left to thaw.
+        if (told, reason) == (Told::Thaw, Nack::NotHere) {
+            self.advance(&subject, Event::Thawed);
+            self.left(&subject, birth);
+            return;
+        }
         // What is not there any more needs no dropping.
         let event = match (told, reason) {
             (Told::Forget, Nack::NotHere) => Event::Forgotten,

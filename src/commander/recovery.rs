@@ -31,6 +31,11 @@ impl Recovery {
     pub(super) fn is_open(&self, key: &ObjectKey, user: &UserId) -> bool {
         !self.open.is_empty() && self.open.contains(&(key.clone(), user.clone()))
     }
+
+    /// Where some users of the pool live is not known yet, so that its tables do not say who is gone (L6).
+    pub(super) fn is_open_in(&self, key: &ObjectKey) -> bool {
+        self.open.iter().any(|(pool, _)| pool == key)
+    }
 }
 
 impl Commander {
@@ -181,6 +186,19 @@ impl Commander {
         }
         for claims in self.recovery.claims.values_mut() {
             claims.remove(&birth);
+        }
+    }
+
+    /// L7: he left after the Hello that named him, and before anybody judged it.
+    pub(super) fn recovery_loses_user(&mut self, key: &ObjectKey, user: &UserId, birth: Birth, epoch: Epoch) {
+        if let Some(claims) = self.recovery.claims.get_mut(&(key.clone(), user.clone()))
+            && claims.get(&birth).is_some_and(|claim| claim.epoch == epoch)
+        {
+            claims.remove(&birth);
+            let subject = (key.clone(), user.clone());
+            if self.recovery.tables.get(&subject) == Some(&(epoch, birth)) {
+                self.recovery.tables.remove(&subject);
+            }
         }
     }
 

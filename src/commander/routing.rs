@@ -83,7 +83,8 @@ impl Commander {
                 };
             }
         }
-        let went_live = std::mem::replace(&mut pool.told.live, pool.live) != pool.live;
+        let live = pool.live && !self.recovery.is_open_in(&pool.key);
+        let went_live = std::mem::replace(&mut pool.told.live, live) != live;
         let users = pool.surface.take_changed();
         if workers.is_empty() && dead.is_empty() && users.is_empty() && !regrouped && !went_live {
             return None;
@@ -91,7 +92,7 @@ impl Commander {
         Some(Table {
             version: pool.surface.version().0,
             full: false,
-            live: pool.live,
+            live,
             groups: if regrouped {
                 pool.told.groups.values().cloned().collect()
             } else {

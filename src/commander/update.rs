@@ -121,8 +121,14 @@ impl Commander {
             );
             return condition("Progressing", true, "Updating", text);
         }
-        let blocked = group.update.as_ref().filter(|update| update.is_blocked());
-        if let Some(update) = blocked.filter(|_| group.engine.updating().len() == 0) {
+        // Whoever leaves makes room: it goes on by itself.
+        let leaves = |state| matches!(state, WorkerState::Draining(_) | WorkerState::Retiring { .. });
+        let waits = group.engine.workers().any(|view| leaves(view.state));
+        let blocked = group
+            .update
+            .as_ref()
+            .filter(|update| update.is_blocked() && !waits);
+        if let Some(update) = blocked {
             let text = format!("{of}; {}", update.because);
             return condition("Progressing", false, "UpdateBlocked", text);
         }

@@ -336,6 +336,55 @@ async fn who_does_not_lead_writes_nothing() {
 }
 
 #[tokio::test]
+async fn a_leader_who_comes_after_a_group_was_deleted_knows_it_from_its_pods() {
+    let bench = two_workers().await;
+    bench.api.remove(&format!("{GROUPS}/blue"));
+    for pod in bench.pods() {
+        let path = format!("{PODS}/{}", pod["metadata"]["name"].as_str().unwrap());
+        let mut pod = pod;
+        pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        bench.api.put(&path, pod);
+    }
+    let elector = LeaderConfig::new("system", "default", "pod", "boot", "here:1");
+    let (_elector, leadership) = Elector::new(bench.api.client(), elector, Clock::start());
+    let mut next = Bench::over(bench.api.clone(), leadership);
+    let told = next.sync();
+    let kinds: Vec<&str> = told
+        .iter()
+        .map(|fact| match fact {
+            Fact::Group(spec) if spec.key == key("blue") => "group",
+            Fact::Worker(worker) if worker.terminating => "worker",
+            Fact::GroupGone(gone) if *gone == key("blue") => "gone",
+            Fact::Synced => "synced",
+            _ => "other",
+        })
+        .collect();
+    assert_eq!(
+        kinds,
+        ["group", "worker", "gone", "group", "worker", "gone", "synced"]
+    );
+}
+
+#[tokio::test]
+async fn the_default_group_of_a_pool_is_one_that_takes_newcomers() {
+    let mut bench = Bench::new();
+    let mut green = blue();
+    green["metadata"]["name"] = json!("green");
+    bench.api.put(&format!("{GROUPS}/green"), green);
+    bench.sync();
+    let default = |bench: &Bench| bench.context.world.lock().default_group(&key("shop"));
+    assert_eq!(default(&bench).as_deref(), Some("blue"));
+    let mut retired = bench.api.get(&format!("{GROUPS}/blue")).unwrap();
+    retired["spec"]["mode"] = json!("Evacuate");
+    bench.api.put(&format!("{GROUPS}/blue"), retired);
+    let told = bench.sync();
+    assert_eq!(default(&bench).as_deref(), Some("green"));
+    let is_default =
+        |fact: &Fact| matches!(fact, Fact::Group(spec) if spec.default_group && spec.key == key("green"));
+    assert!(told.iter().any(is_default), "{told:?}");
+}
+
+#[tokio::test]
 async fn a_group_made_again_under_its_name_starts_from_nothing() {
     let mut bench = two_workers().await;
     bench.api.remove(&format!("{GROUPS}/blue"));

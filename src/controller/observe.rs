@@ -292,6 +292,7 @@ impl Observer {
             return Vec::new();
         }
         let mut facts = Vec::new();
+        let before_uid = before.as_ref().map(|before| before.pod_uid.clone());
         let replaced = |before: &WorkerFact| fact.as_ref().is_none_or(|fact| fact.pod_uid != before.pod_uid);
         if let Some(before) = before.filter(replaced) {
             self.workers.remove(key);
@@ -300,6 +301,18 @@ impl Observer {
             self.dirty.mark(Target::Group(before.group.clone()));
             facts.push(Fact::WorkerGone(before.birth));
         }
+        // A group that was deleted before this leader came is told, and that it is gone, around its worker's news.
+        let orphan = fact.as_ref().filter(|_| before_uid.is_none()).and_then(|fact| {
+            let world = self.world.lock();
+            let known = self.groups.contains_key(&fact.group);
+            world
+                .workers
+                .get(key)
+                .filter(|_| !known)
+                .and_then(|pod| world.recalled(pod))
+        });
+        let gone = orphan.as_ref().map(|spec| Fact::GroupGone(spec.key.clone()));
+        facts.extend(orphan.map(|spec| Fact::Group(Box::new(spec))));
         if let Some(fact) = fact {
             self.births.insert(fact.birth, key.clone());
             self.roster
@@ -308,6 +321,7 @@ impl Observer {
             self.workers.insert(key.clone(), fact.clone());
             facts.push(Fact::Worker(Box::new(fact)));
         }
+        facts.extend(gone);
         facts
     }
 }

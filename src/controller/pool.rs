@@ -138,12 +138,11 @@ async fn own(context: &Context, scene: &Scene) -> Result<Option<Arc<Pool>>, Reco
             collection(API_VERSION, &scene.key.namespace, "pools"),
             scene.key.name
         );
-        if pool.spec
-            != (PoolSpec {
-                class: pool.spec.class.clone(),
-                ..PoolSpec::default()
-            })
-        {
+        let plain = PoolSpec {
+            class: pool.spec.class.clone(),
+            ..PoolSpec::default()
+        };
+        if pool.spec != plain || is_written_by_others(pool) {
             // Somebody set something: from now on it is theirs.
             let disowned = json!({"metadata": {"uid": pool.uid(), "annotations": {labels::IMPLICIT: null},
                 "ownerReferences": null}});
@@ -153,6 +152,16 @@ async fn own(context: &Context, scene: &Scene) -> Result<Option<Arc<Pool>>, Reco
         }
     }
     Ok(Some(Arc::clone(pool)))
+}
+
+/// Somebody else set something in its spec, be it what it would be anyway.
+fn is_written_by_others(pool: &Pool) -> bool {
+    let entries = pool.metadata.managed_fields.iter().flatten();
+    let mut others = entries.filter(|entry| entry.manager.as_deref() != Some(labels::FIELD_MANAGER));
+    others.any(|entry| {
+        let fields = entry.fields_v1.as_ref();
+        fields.is_some_and(|fields| fields.0.get("f:spec").is_some())
+    })
 }
 
 fn owned_by_all(pool: &Pool, implicit: &Value) -> bool {

@@ -100,6 +100,22 @@ async fn a_pool_whose_gateways_wait_for_a_certificate_says_for_which() {
 }
 
 #[tokio::test]
+async fn who_writes_a_default_into_an_implicit_pool_owns_it_too() {
+    let path = format!("{POOLS}/shop");
+    for (manager, theirs) in [("kubectl", true), ("elastic-pool", false)] {
+        let mut bench = served().await;
+        let mut pool = bench.api.get(&path).unwrap();
+        pool["metadata"]["managedFields"] = json!([{"manager": manager, "operation": "Apply", "fieldsType": "FieldsV1",
+            "apiVersion": "elasticpool.dev/v1alpha1", "fieldsV1": {"f:spec": {"f:gateway": {"f:replicas": {}}}}}]);
+        bench.api.put(&path, pool);
+        bench.sync();
+        bench.pool_pass().await.unwrap();
+        let pool = bench.api.get(&path).unwrap();
+        assert_eq!(pool["metadata"]["ownerReferences"].is_null(), theirs, "{manager}");
+    }
+}
+
+#[tokio::test]
 async fn keys_are_made_once_and_never_overwritten() {
     let mut bench = served().await;
     let first = keys_told(&mut bench);

@@ -66,8 +66,10 @@ impl<K: Resource<DynamicType = ()>> Shelf<K> {
                 return Vec::new();
             }
         };
-        // Nobody asks for them, and they are the larger part of many objects.
-        object.meta_mut().managed_fields = None;
+        // Who set what is asked of Pools alone, and it is the larger part of many objects.
+        if K::kind(&()) != "Pool" {
+            object.meta_mut().managed_fields = None;
+        }
         let same =
             |old: &Arc<K>| old.resource_version() == object.resource_version() && old.uid() == object.uid();
         if object.resource_version().is_some() && self.objects.get(&key).is_some_and(same) {

@@ -14,8 +14,9 @@ use super::build::{self, OperatorEnv};
 use super::nodes::{self, Fate};
 use super::pods;
 use super::shelf::{Seen, Shelf};
+use crate::api::pool_group::Mode;
 use crate::api::update::AgentUpdate;
-use crate::api::{Pool, PoolGroup, resolve};
+use crate::api::{Pool, PoolGroup, labels, remembered, resolve};
 use crate::vehicle::{GroupSpec, ObjectKey};
 
 /// What is reconciled by itself.
@@ -169,9 +170,16 @@ impl World {
         groups
     }
 
-    /// The group that takes a pool's newcomers: the one that the Pool names, else the oldest.
+    /// The group that takes a pool's newcomers: the one that the Pool names, else the oldest; of those that take any, if
+    /// there is one.
     pub(crate) fn default_group(&self, pool: &ObjectKey) -> Option<String> {
-        let groups = self.groups_of(pool);
+        let all = self.groups_of(pool);
+        let open = all
+            .iter()
+            .copied()
+            .filter(|group| group.spec.mode != Mode::Evacuate);
+        let open: Vec<_> = open.collect();
+        let groups = if open.is_empty() { all } else { open };
         let named = self
             .pools
             .get(pool)
@@ -202,6 +210,13 @@ impl World {
             spec.agent_hash = build::agent_hash(group, &self.env).ok()?;
         }
         Some(spec)
+    }
+
+    /// The group of a pod that is going, where the group is gone already, as the pod remembers it.
+    pub(crate) fn recalled(&self, pod: &Pod) -> Option<GroupSpec> {
+        let key = pods::group_of(pod).filter(|key| self.group(key).is_none() && pods::is_terminating(pod))?;
+        let text = pod.annotations().get(labels::GROUP_SPEC)?;
+        remembered::recall(&key, text, &self.class)
     }
 
     /// True for a worker whose group another operator serves: births are unique within one class only. The pods of

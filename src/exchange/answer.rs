@@ -8,8 +8,8 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::framing::{Framing, Piece};
-use super::upload::Upload;
 use super::{Connection, ExchangeError};
+use crate::outgoing::Outgoing;
 
 /// A body on its way; dropped before its end, it ends what it comes on.
 #[derive(Debug)]
@@ -30,11 +30,11 @@ struct Arriving<B> {
     connection: Option<Connection>,
     framing: Framing,
     keep: bool,
-    upload: Upload<B>,
+    upload: Outgoing<B>,
 }
 
 impl<B> Answer<B> {
-    pub(super) fn new(connection: Connection, framing: Framing, keep: bool, upload: Upload<B>) -> Self {
+    pub(super) fn new(connection: Connection, framing: Framing, keep: bool, upload: Outgoing<B>) -> Self {
         Self(Source::Own(Arriving {
             connection: Some(connection),
             framing,
@@ -63,7 +63,7 @@ impl<B> Arriving<B> {
             return None;
         }
         let mut connection = self.connection?;
-        connection.outgoing = self.upload.into_outgoing();
+        connection.outgoing = self.upload.into_buffer();
         connection.at_rest()
     }
 }
@@ -115,7 +115,10 @@ where
             return Poll::Ready(None);
         };
         // That the rest of the request cannot be sent is no matter while the answer goes on.
-        let sent = this.upload.poll(&connection.stream, cx);
+        let sent = this
+            .upload
+            .poll(&mut connection.stream, cx)
+            .map_err(ExchangeError::from);
         if let Poll::Ready(Err(error @ ExchangeError::Body(_))) = sent {
             this.connection = None;
             return Poll::Ready(Some(Err(error)));

@@ -5,14 +5,38 @@ use std::mem::MaybeUninit;
 use bytes::{Buf as _, BytesMut};
 use http::header::{CONNECTION, CONTENT_LENGTH, HeaderName, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Version, response};
+use http_body::Body;
 
 use super::{ExchangeError, Request};
+use crate::heads::{Decimal, LINES_MAX, NoHeader, Places, write_line};
+use crate::outgoing::{Framing, Outgoing};
 
-/// Headers of an answer; more are refused.
-const HEADERS_MAX: usize = 100;
+/// Writes a request's head into `out`, and has its body ready; nothing is sent yet.
+pub(super) fn begin<B: Body>(mut out: Vec<u8>, request: &Request<'_>, body: Option<B>) -> Outgoing<B> {
+    out.clear();
+    write(&mut out, request);
+    let framing = match &body {
+        None => Framing::Length(0),
+        Some(body) => body.size_hint().exact().map_or(Framing::Chunked, Framing::Length),
+    };
+    match framing {
+        // A length of zero is said only where the client said it.
+        Framing::Length(0) => {
+            if let Some(length) = request.headers.get(CONTENT_LENGTH)
+                && length == "0"
+            {
+                out.extend_from_slice(b"content-length: 0\r\n");
+            }
+        }
+        Framing::Length(length) => write_line(&mut out, "content-length", Decimal::of(length).as_bytes()),
+        Framing::Chunked => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
+    }
+    out.extend_from_slice(b"\r\n");
+    Outgoing::new(out, framing, body).waiting(request.waits)
+}
 
-/// Request line and headers; framing headers are left to who knows the body, and so is the empty line.
-pub(super) fn write(out: &mut Vec<u8>, request: &Request<'_>) {
+/// Request line and headers, but for what frames the body and the empty line.
+fn write(out: &mut Vec<u8>, request: &Request<'_>) {
     out.extend_from_slice(request.method.as_str().as_bytes());
     out.push(b' ');
     match request.target.path_and_query() {
@@ -23,28 +47,12 @@ pub(super) fn write(out: &mut Vec<u8>, request: &Request<'_>) {
     for (name, value) in request.headers {
         let text = name.as_str();
         if *name != CONTENT_LENGTH && *name != TRANSFER_ENCODING && !(request.leaves_out)(text) {
-            line(out, text, value.as_bytes());
+            write_line(out, text, value.as_bytes());
         }
     }
     for (name, value) in request.more {
-        line(out, name, value);
+        write_line(out, name, value);
     }
-}
-
-/// One header.
-pub(super) fn line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
-    debug_assert!(!value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)));
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(b": ");
-    out.extend_from_slice(value);
-    out.extend_from_slice(b"\r\n");
-}
-
-/// Where a header's name and value lie in the head.
-#[derive(Clone, Copy, Default)]
-struct Place {
-    name: (usize, usize),
-    value: (usize, usize),
 }
 
 /// The head of an answer.
@@ -54,14 +62,13 @@ pub(super) struct Head {
     pub(super) keep: bool,
 }
 
-/// Takes a whole head out of `received`; `None` when more must come.
-pub(super) fn read(received: &mut BytesMut) -> Result<Option<Head>, ExchangeError> {
+/// Takes a whole head out of `received`; `None` when more must come. `places` is room for its lines.
+pub(super) fn read(received: &mut BytesMut, places: &mut Places) -> Result<Option<Head>, ExchangeError> {
     if received.is_empty() {
         return Ok(None);
     }
-    let mut places = [Place::default(); HEADERS_MAX];
-    let (length, status, minor, count) = {
-        let mut lines = [const { MaybeUninit::uninit() }; HEADERS_MAX];
+    let (length, status, minor) = {
+        let mut lines = [const { MaybeUninit::uninit() }; LINES_MAX];
         let mut parsed = httparse::Response::new(&mut []);
         let result = httparse::ParserConfig::default().parse_response_with_uninit_headers(
             &mut parsed,
@@ -73,29 +80,13 @@ pub(super) fn read(received: &mut BytesMut) -> Result<Option<Head>, ExchangeErro
             Ok(httparse::Status::Partial) => return Ok(None),
             Err(_) => return Err(ExchangeError::Malformed("its head does not parse")),
         };
-        let base = received.as_ptr() as usize;
-        let place = |part: &[u8]| {
-            let from = part.as_ptr() as usize - base;
-            (from, from + part.len())
-        };
-        for (slot, header) in places.iter_mut().zip(parsed.headers.iter()) {
-            *slot = Place {
-                name: place(header.name.as_bytes()),
-                value: place(header.value),
-            };
-        }
-        let (code, minor) = (parsed.code.unwrap_or(0), parsed.version.unwrap_or(0));
-        (length, code, minor, parsed.headers.len())
+        places.note(received, parsed.headers);
+        (length, parsed.code.unwrap_or(0), parsed.version.unwrap_or(0))
     };
     let head = received.split_to(length).freeze();
-    let mut headers = HeaderMap::with_capacity(count);
-    for Place { name, value } in &places[..count] {
-        let name = HeaderName::from_bytes(&head[name.0..name.1])
-            .map_err(|_| ExchangeError::Malformed("a header's name"))?;
-        let value = HeaderValue::from_maybe_shared(head.slice(value.0..value.1))
-            .map_err(|_| ExchangeError::Malformed("a header's value"))?;
-        headers.append(name, value);
-    }
+    let headers = places
+        .headers(&head)
+        .map_err(|NoHeader| ExchangeError::Malformed("a header's name or value"))?;
     let keep = keeps(&headers, minor);
     let (mut parts, ()) = Response::new(()).into_parts();
     parts.status = StatusCode::from_u16(status).map_err(|_| ExchangeError::Malformed("its status"))?;
@@ -127,7 +118,7 @@ fn keeps(headers: &HeaderMap, minor: u8) -> bool {
 
 /// Takes the lines behind the last chunk out of `received`; `None` when more must come.
 pub(super) fn read_trailers(received: &mut BytesMut) -> Result<Option<HeaderMap>, ExchangeError> {
-    let mut lines = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut lines = [httparse::EMPTY_HEADER; LINES_MAX];
     let (length, trailers) = match httparse::parse_headers(received, &mut lines) {
         Ok(httparse::Status::Complete((length, lines))) => {
             let mut trailers = HeaderMap::with_capacity(lines.len());

@@ -8,7 +8,6 @@ mod framing;
 mod head;
 mod multiplexed;
 mod upgraded;
-mod upload;
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -17,7 +16,6 @@ use std::task::{Context, Poll, ready};
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Method, StatusCode, Uri, response};
 use http_body::Body;
-use tokio::net::TcpStream;
 use tokio_util::io::poll_read_buf;
 
 pub(crate) use self::answer::Answer;
@@ -25,7 +23,9 @@ use self::framing::Framing;
 use self::head::Head;
 pub(crate) use self::multiplexed::Multiplexed;
 pub(crate) use self::upgraded::Upgraded;
-use self::upload::Upload;
+use crate::heads::Places;
+use crate::net::TcpStream;
+use crate::outgoing::{Outgoing, SendError};
 
 /// Longest head of an answer in bytes.
 const HEAD_MAX: usize = 64 * 1024;
@@ -53,6 +53,15 @@ pub(crate) enum ExchangeError {
     /// The request's body broke off.
     #[error("the request's body broke off")]
     Body(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl From<SendError> for ExchangeError {
+    fn from(error: SendError) -> Self {
+        match error {
+            SendError::Io(error) => Self::Io(error),
+            SendError::Body(error) => Self::Body(error),
+        }
+    }
 }
 
 /// What became of a request that was not answered.
@@ -98,6 +107,7 @@ pub(crate) struct Connection {
     room: usize,
     /// Heads are written here; kept for its room.
     outgoing: Vec<u8>,
+    places: Places,
 }
 
 impl Connection {
@@ -110,6 +120,7 @@ impl Connection {
             received: BytesMut::new(),
             room: READ,
             outgoing: Vec::new(),
+            places: Places::default(),
         })
     }
 
@@ -133,7 +144,7 @@ impl Connection {
         if !self.is_usable() {
             return Err(Failed::Unsent(ExchangeError::Closed));
         }
-        let mut upload = Upload::begin(std::mem::take(&mut self.outgoing), &request, body);
+        let mut upload = head::begin(std::mem::take(&mut self.outgoing), &request, body);
         let is_head = *request.method == Method::HEAD;
         let found = std::future::poll_fn(|cx| self.poll_head(cx, &mut upload, is_head)).await;
         match found {
@@ -146,7 +157,7 @@ impl Connection {
     fn poll_head<B>(
         &mut self,
         cx: &mut Context<'_>,
-        upload: &mut Upload<B>,
+        upload: &mut Outgoing<B>,
         is_head: bool,
     ) -> Poll<Result<(Head, Framing), ExchangeError>>
     where
@@ -154,7 +165,7 @@ impl Connection {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         // Who closes its reading side may have answered before; that answer counts.
-        let sent = upload.poll(&self.stream, cx);
+        let sent = upload.poll(&mut self.stream, cx).map_err(ExchangeError::from);
         if let Poll::Ready(Err(error @ ExchangeError::Body(_))) = sent {
             return Poll::Ready(Err(error));
         }
@@ -165,13 +176,13 @@ impl Connection {
             return Poll::Pending;
         }
         loop {
-            if let Some(head) = head::read(&mut self.received)? {
+            if let Some(head) = head::read(&mut self.received, &mut self.places)? {
                 let status = head.parts.status;
                 if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
                     if status == StatusCode::CONTINUE {
                         upload.go_on();
                         if let Poll::Ready(Err(error @ ExchangeError::Body(_))) =
-                            upload.poll(&self.stream, cx)
+                            upload.poll(&mut self.stream, cx).map_err(ExchangeError::from)
                         {
                             return Poll::Ready(Err(error));
                         }
@@ -204,7 +215,7 @@ impl Connection {
         }
     }
 
-    fn reply<B>(mut self, framing: Framing, keep: bool, upload: Upload<B>) -> Reply<B> {
+    fn reply<B>(mut self, framing: Framing, keep: bool, upload: Outgoing<B>) -> Reply<B> {
         if framing == Framing::Switched {
             return Reply::Switched(Upgraded::new(self.stream, self.received.freeze()));
         }
@@ -214,7 +225,7 @@ impl Connection {
             && upload.is_ended()
         {
             let body = self.received.split_to(length).freeze();
-            self.outgoing = upload.into_outgoing();
+            self.outgoing = upload.into_buffer();
             let connection = keep.then_some(self).and_then(Self::at_rest);
             return Reply::Whole(body, connection);
         }

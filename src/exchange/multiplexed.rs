@@ -13,10 +13,10 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
-use tokio::net::TcpStream;
 
 use super::answer::Answer;
 use super::{ExchangeError, Failed, Reply, Request};
+use crate::net::TcpStream;
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 /// A peer that answers no ping is gone, and with it what waits on the connection.

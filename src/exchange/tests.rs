@@ -11,9 +11,9 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt as _, Full};
 use rstest::rstest;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
 
 use super::{Connection, ExchangeError, Failed, Reply, Request};
+use crate::net::{TcpListener, TcpStream};
 
 /// Nothing here takes longer.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -5,7 +5,8 @@ use std::task::{Context, Poll};
 
 use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+
+use crate::net::TcpStream;
 
 /// The raw connection.
 #[derive(Debug)]

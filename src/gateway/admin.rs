@@ -8,7 +8,6 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use elastic_pool_engine::ids::UserId;
 use serde_json::{Value, json};
 
 use super::front::Front;
@@ -49,6 +48,9 @@ async fn ready(State(admin): State<Admin>) -> (StatusCode, String) {
             StatusCode::SERVICE_UNAVAILABLE,
             format!("no certificate: {fault}\n"),
         )
+    } else if !admin.front.named.is_settled() {
+        let text = "the keys of bearer tokens are being fetched\n".to_owned();
+        (StatusCode::SERVICE_UNAVAILABLE, text)
     } else if admin.front.table.is_received() {
         (StatusCode::OK, "ok\n".to_owned())
     } else {
@@ -97,7 +99,7 @@ async fn open(State(admin): State<Admin>) -> Json<Value> {
         .iter()
         .map(|row| {
             let seconds = now.saturating_sub(row.since).as_secs_f64();
-            let (user, client) = (row.who.user().map(UserId::as_str), row.client.to_string());
+            let (user, client) = (row.who.user_text(), row.client.to_string());
             json!({"user": user, "client": client, "worker": row.upstream.name, "seconds": seconds})
         })
         .collect();

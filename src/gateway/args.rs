@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::front::Limits;
 use super::hygiene::Network;
+use super::jwks::{JwksUrl, KeySource};
 use super::named::IdentityConfig;
 use super::set_cookie::{CookieConfig, CookieSameSite, CookieSecure};
 use crate::api::measures::DurationText;
@@ -59,11 +60,20 @@ pub struct GatewayArgs {
     #[arg(long, conflicts_with = "identity_claim")]
     pub identity_header: Option<http::HeaderName>,
     /// Claim of a verified bearer token that tells API clients apart.
-    #[arg(long, requires = "identity_jwks")]
+    #[arg(long, requires = "identity_keys")]
     pub identity_claim: Option<String>,
     /// File with the keys of bearer tokens, as a JSON Web Key Set.
-    #[arg(long)]
+    #[arg(long, group = "identity_keys")]
     pub identity_jwks: Option<PathBuf>,
+    /// URL of the same, fetched every 5 min, and sooner when a token names a key that is not there.
+    #[arg(long, group = "identity_keys")]
+    pub identity_jwks_url: Option<http::Uri>,
+    /// File with the authorities that are believed there, PEM; absent: the public ones.
+    #[arg(long, requires = "identity_jwks_url")]
+    pub identity_jwks_ca: Option<PathBuf>,
+    /// Take keys by http too; whoever is in between may then say who anybody is.
+    #[arg(long, requires = "identity_jwks_url", action = clap::ArgAction::Set, default_value_t = false)]
+    pub identity_jwks_allow_http: bool,
     /// Wanted issuer of bearer tokens.
     #[arg(long)]
     pub identity_issuer: Option<String>,
@@ -113,16 +123,26 @@ impl GatewayArgs {
 
     /// What tells clients apart besides it.
     pub(super) fn identity(&self) -> IdentityConfig {
-        match (&self.identity_header, &self.identity_claim, &self.identity_jwks) {
+        let file = self.identity_jwks.clone().map(KeySource::File);
+        let keys = file.or_else(|| self.identity_jwks_url.as_ref().map(|url| self.keys_at(url)));
+        match (&self.identity_header, &self.identity_claim, keys) {
             (Some(name), ..) => IdentityConfig::Header(name.clone()),
-            (None, Some(claim), Some(jwks)) => IdentityConfig::Jwt {
+            (None, Some(claim), Some(keys)) => IdentityConfig::Jwt {
                 claim: claim.clone(),
-                jwks: jwks.clone(),
+                keys,
                 issuer: self.identity_issuer.clone(),
                 audience: self.identity_audience.clone(),
             },
             _ => IdentityConfig::Cookie,
         }
+    }
+
+    fn keys_at(&self, url: &http::Uri) -> KeySource {
+        KeySource::Url(JwksUrl {
+            allow_http: self.identity_jwks_allow_http,
+            authorities: self.identity_jwks_ca.clone(),
+            ..JwksUrl::new(url.clone())
+        })
     }
 
     /// What a client may take.

@@ -1,5 +1,7 @@
 //! Tokens that are right, and all the ways in which one is not.
 
+use std::path::PathBuf;
+
 use super::*;
 use proptest::prelude::*;
 use ring::rand::SystemRandom;
@@ -57,7 +59,7 @@ impl Scene {
             issuer: issuer.map(str::to_owned),
             audience: audience.map(str::to_owned),
         };
-        let verifier = Verifier::open(checks, path.clone()).unwrap();
+        let verifier = Verifier::open(checks, &KeySource::File(path.clone())).unwrap();
         Self {
             _folder: folder,
             path,
@@ -171,8 +173,8 @@ fn nothing_else_names_anybody() {
     }
 }
 
-#[test]
-fn a_rotation_believes_the_new_key_and_no_longer_the_old_one() {
+#[tokio::test]
+async fn a_rotation_believes_the_new_key_and_no_longer_the_old_one() {
     let (old, new) = (Signer::new("old", 1), Signer::new("new", 2));
     let scene = Scene::new(&[old.jwk()], None, None);
     let (by_old, by_new) = (
@@ -185,20 +187,20 @@ fn a_rotation_believes_the_new_key_and_no_longer_the_old_one() {
     );
     let write = |keys: Value| std::fs::write(&scene.path, keys.to_string()).unwrap();
     write(json!({"keys": [old.jwk(), new.jwk()]}));
-    scene.verifier.refresh().unwrap();
+    scene.verifier.renew().await.unwrap();
     assert_eq!(
         (scene.claim(&by_old).is_some(), scene.claim(&by_new).is_some()),
         (true, true)
     );
     write(json!({"keys": [new.jwk()]}));
-    scene.verifier.refresh().unwrap();
+    scene.verifier.renew().await.unwrap();
     assert_eq!(
         (scene.claim(&by_old).is_some(), scene.claim(&by_new).is_some()),
         (false, true)
     );
     // A file that was written badly takes nothing away.
     write(json!({"keys": []}));
-    let error = scene.verifier.refresh().unwrap_err().to_string();
+    let error = scene.verifier.renew().await.unwrap_err().to_string();
     assert!(
         error.starts_with("identity-jwks: ") && error.contains("no key for RS256"),
         "{error}"

@@ -8,19 +8,19 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use parking_lot::Mutex;
 use tokio::time::Sleep;
 
 use super::front::Limits;
 use super::hygiene;
 use super::metrics::Outcome;
+use crate::serving::Inbound;
 
 /// Bytes of a body that are kept for a second attempt; a longer body is sent once only.
 pub(crate) const REPLAY_MAX: usize = 64 * 1024;
 
 struct State {
-    rest: Incoming,
+    rest: Inbound,
     kept: Vec<Bytes>,
     bytes: usize,
     lost: bool,
@@ -66,7 +66,7 @@ pub(crate) enum BodyError {
 }
 
 impl Replay {
-    pub(crate) fn new(body: Incoming, limits: &Limits) -> Arc<Self> {
+    pub(crate) fn new(body: Inbound, limits: &Limits) -> Arc<Self> {
         let size = body.size_hint();
         let state = State {
             rest: body,

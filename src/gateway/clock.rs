@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use elastic_pool_engine::ids::{Birth, UserId};
+use elastic_pool_engine::ids::Birth;
 use parking_lot::Mutex;
 
 use crate::channel::proto::{Totals, UserTotals, WorkerTotals};
@@ -79,11 +79,11 @@ impl UserClock {
     }
 
     /// What to report of `user`, if anything changed since the last report or `everything` is asked for.
-    pub(crate) fn totals(&self, user: &UserId, everything: bool) -> Option<UserTotals> {
+    pub(crate) fn totals(&self, user: &str, everything: bool) -> Option<UserTotals> {
         let requests = self.requests.load(Relaxed);
         let is_due = self.reported.swap(requests, Relaxed) != requests || everything;
         is_due.then(|| UserTotals {
-            user: user.as_str().to_owned(),
+            user: user.to_owned(),
             requests,
             seconds: Duration::from_nanos(self.nanos.load(Relaxed)).as_secs_f64(),
         })
@@ -130,7 +130,7 @@ mod tests {
     fn totals_are_cumulative_and_leave_out_what_did_not_change() {
         let clocks = Clocks::default();
         let worker = clocks.worker(Birth(1));
-        let (alice, of_alice) = (UserId::new("alice").unwrap(), UserClock::default());
+        let of_alice = UserClock::default();
         worker.add(Duration::from_millis(500), false);
         worker.add(Duration::from_millis(250), true);
         of_alice.add(Duration::from_millis(500));
@@ -149,9 +149,9 @@ mod tests {
             requests: 1,
             seconds: 0.5,
         };
-        assert_eq!(of_alice.totals(&alice, false), Some(told.clone()));
-        assert_eq!(of_alice.totals(&alice, false), None);
-        assert_eq!(of_alice.totals(&alice, true), Some(told));
+        assert_eq!(of_alice.totals("alice", false), Some(told.clone()));
+        assert_eq!(of_alice.totals("alice", false), None);
+        assert_eq!(of_alice.totals("alice", true), Some(told));
         assert_eq!(first.held, 3);
         assert_eq!(clocks.totals(false, 0), Totals::default());
         assert_eq!(clocks.totals(true, 3), first);

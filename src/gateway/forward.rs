@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use elastic_pool_engine::ids::Epoch;
 use http::header::{CONTENT_TYPE, EXPECT};
 use http::{HeaderMap, HeaderValue, StatusCode, request, response};
 
@@ -15,6 +16,7 @@ use super::identity::{Visitor, Who};
 use super::resident::user_text;
 use super::upstream::Upstream;
 use crate::exchange::{Connection, Failed, Reply, Request};
+use crate::heads::Decimal;
 
 /// A released request lets the next one start after this long, even when it is not answered yet.
 const PACE: Duration = Duration::from_millis(100);
@@ -48,24 +50,24 @@ pub(crate) struct Asked<'a> {
 /// Whose request it is, as text.
 struct Proof<'a> {
     user: Cow<'a, str>,
-    epoch: String,
-    ticket: String,
+    epoch: Decimal,
+    ticket: Option<[u8; 64]>,
 }
 
 impl<'a> Proof<'a> {
     /// Nothing of a guest.
     fn of(who: &'a Who) -> Option<Self> {
-        let user = user_text(who.user()?.as_str());
+        let user = user_text(who.user_text()?);
         Some(match who {
             Who::Owned(owner) => Self {
                 user,
-                epoch: owner.epoch.to_string(),
+                epoch: Decimal::of(owner.epoch.0),
                 ticket: owner.ticket(),
             },
             Who::Guest | Who::Unowned(_) => Self {
                 user,
-                epoch: "0".to_owned(),
-                ticket: String::new(),
+                epoch: Decimal::of(Epoch::PROVISIONAL.0),
+                ticket: None,
             },
         })
     }
@@ -87,8 +89,8 @@ impl<'a> Lines<'a> {
         if let Some(proof) = proof {
             lines.add("pool-user", proof.user.as_bytes());
             lines.add("pool-epoch", proof.epoch.as_bytes());
-            if !proof.ticket.is_empty() {
-                lines.add("pool-ticket", proof.ticket.as_bytes());
+            if let Some(ticket) = &proof.ticket {
+                lines.add("pool-ticket", ticket);
             }
         }
         for (name, value) in asked.forwarded.lines() {

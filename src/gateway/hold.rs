@@ -157,9 +157,14 @@ impl Holds {
         });
     }
 
+    /// True while nobody is held, so that no request has to ask.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.held_users.load(Relaxed) == 0
+    }
+
     /// Passes, or takes a place in the user's queue.
     pub(crate) fn enter(self: &Arc<Self>, user: &UserId, client: ClientId, now: Duration) -> Entry {
-        if self.held_users.load(Relaxed) == 0 {
+        if self.is_empty() {
             return Entry::Pass;
         }
         self.users.change(user, |users| {

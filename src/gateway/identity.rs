@@ -126,11 +126,20 @@ pub(crate) enum Who {
 }
 
 impl Who {
-    pub(crate) fn user(&self) -> Option<&UserId> {
+    pub(crate) fn user(&self) -> Option<UserId> {
+        match self {
+            Self::Guest => None,
+            Self::Owned(owner) => owner.resident.id(),
+            Self::Unowned(user) => Some(user.clone()),
+        }
+    }
+
+    /// The same as text, for which nothing has to be copied.
+    pub(crate) fn user_text(&self) -> Option<&str> {
         match self {
             Self::Guest => None,
             Self::Owned(owner) => Some(&owner.resident.user),
-            Self::Unowned(user) => Some(user),
+            Self::Unowned(user) => Some(user.as_str()),
         }
     }
 
@@ -211,7 +220,9 @@ fn unowned(
         (Some(_), _) if commander_is_up && !visitor.unowned => Way::Ask(user, visitor.epoch),
         (_, Some(reception)) => Way::Forward(Arc::clone(reception), Who::Unowned(user)),
         (Some(owner), None) => owned(table, owner),
-        (None, None) => Way::Gone,
+        // A table of before may not know his reception yet.
+        (None, None) if commander_is_up && table.covers(visitor.epoch) => Way::Gone,
+        (None, None) => Way::Ask(user, visitor.epoch),
     }
 }
 
@@ -268,5 +279,25 @@ fn named_session(table: &Table, topology: &Topology, group: &Group, visitor: &Vi
     match entrance.filter(|upstream| upstream.is_routable()) {
         Some(upstream) => Way::Forward(Arc::clone(upstream), Who::Unowned(user)),
         None => Way::Nobody,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::credentials::Key;
+
+    /// Found by the simulation: a gateway that had just started made guests of them (L6).
+    #[test]
+    fn a_table_that_is_not_live_says_of_no_provisional_user_that_he_is_gone() {
+        let table = Table::new(Key::random().unwrap(), Arc::default());
+        let mut visitor = Visitor::known(&Known::new(Cookie {
+            client: ClientId([1; 16]),
+            group: Arc::from("blue"),
+            user: Some(UserId::new("alice").unwrap()),
+            epoch: Epoch::PROVISIONAL,
+            reception: Some(Birth(1)),
+        }));
+        assert!(matches!(choose(&table, &mut visitor, false), Way::Ask(..)));
     }
 }

@@ -1,13 +1,16 @@
 //! The Cookie header: finds our cookie in it, takes it out byte for byte, and remembers opened ones; it judges none.
 
 use std::collections::HashMap;
+use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::header::COOKIE;
 use http::{HeaderMap, HeaderValue};
 use parking_lot::Mutex;
 
 use super::cookie::{Cookie, Seal};
+use super::spread::{Spread, shard_of};
 
 /// Browsers keep these names for Secure cookies; the first for those of one host.
 const HOST_PREFIX: &str = "__Host-";
@@ -41,6 +44,24 @@ impl Names {
     fn is_ours(&self, name: &[u8]) -> bool {
         name == self.plain.as_bytes() || name == self.secure.as_bytes()
     }
+
+    /// Name and value of a pair of ours; almost all others are told by their first bytes.
+    fn ours<'a>(&self, piece: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
+        let piece = piece.trim_ascii_start();
+        let begins = piece.starts_with(self.plain.as_bytes()) || piece.starts_with(self.secure.as_bytes());
+        begins.then(|| pair(piece)).filter(|(name, _)| self.is_ours(name))
+    }
+}
+
+/// The pairs of a Cookie header, as they stand.
+fn pieces(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = Some(line);
+    std::iter::from_fn(move || {
+        let line = rest?;
+        let end = memchr::memchr(b';', line);
+        rest = end.map(|end| &line[end + 1..]);
+        Some(&line[..end.unwrap_or(line.len())])
+    })
 }
 
 /// Name and value of one pair of a Cookie header.
@@ -63,53 +84,98 @@ pub(crate) fn take<T>(
     mut open: impl FnMut(&[u8]) -> Option<T>,
 ) -> Option<T> {
     let wanted = names.of(secure).as_bytes();
-    let (mut found, mut ours, mut lines) = (None, false, 0);
+    let (mut found, mut ours, mut lines) = (None, 0, 0);
+    let mut without = Vec::new();
     for value in headers.get_all(COOKIE) {
         lines += 1;
-        for piece in value.as_bytes().split(|byte| *byte == b';') {
-            let (name, value) = pair(piece);
-            if names.is_ours(name) {
-                ours = true;
-                if found.is_none() && name == wanted {
-                    found = open(value);
-                }
+        let line = value.as_bytes();
+        for piece in pieces(line) {
+            let Some((name, value)) = names.ours(piece) else {
+                continue;
+            };
+            ours += 1;
+            if found.is_none() && name == wanted {
+                found = open(value);
+            }
+            if ours == 1 {
+                without = cut(line, piece);
             }
         }
     }
-    if ours || (join && lines > 1) {
+    if ours == 1 && lines == 1 {
+        // As almost always: what is left is known already.
+        set(headers, vec![without]);
+    } else if ours > 0 || (join && lines > 1) {
         rebuild(headers, names, join);
     }
     found
 }
 
+/// `line` without `piece` of it.
+fn cut(line: &[u8], piece: &[u8]) -> Vec<u8> {
+    let from = piece.as_ptr() as usize - line.as_ptr() as usize;
+    let (before, behind) = (&line[..from], &line[from + piece.len()..]);
+    let before = before.strip_suffix(b";").unwrap_or(before);
+    let begins = |part: &[u8]| {
+        let blank = part
+            .iter()
+            .take_while(|byte| **byte == b';' || byte.is_ascii_whitespace());
+        blank.count()
+    };
+    let mut kept = Vec::with_capacity(line.len());
+    kept.extend_from_slice(&before[begins(before)..]);
+    let behind = if kept.is_empty() {
+        &behind[begins(behind)..]
+    } else {
+        behind
+    };
+    kept.extend_from_slice(behind);
+    kept
+}
+
 fn rebuild(headers: &mut HeaderMap, names: &Names, join: bool) {
-    let mut kept: Vec<Vec<u8>> = Vec::new();
-    for value in headers.get_all(COOKIE) {
-        let mut line: Vec<u8> = Vec::with_capacity(value.len());
-        for piece in value.as_bytes().split(|byte| *byte == b';') {
-            if names.is_ours(pair(piece).0) {
-                continue;
-            }
-            if line.is_empty() {
-                line.extend_from_slice(piece.trim_ascii_start());
-            } else {
-                line.push(b';');
-                line.extend_from_slice(piece);
-            }
-        }
-        if !line.is_empty() {
-            kept.push(line);
-        }
-    }
-    headers.remove(COOKIE);
+    let mut kept: Vec<Vec<u8>> = headers
+        .get_all(COOKIE)
+        .iter()
+        .map(|value| without_ours(value.as_bytes(), names))
+        .filter(|line| !line.is_empty())
+        .collect();
     if join && kept.len() > 1 {
         kept = vec![kept.join(&b"; "[..])];
     }
-    for line in kept {
-        if let Ok(value) = HeaderValue::from_bytes(&line) {
+    set(headers, kept);
+}
+
+fn set(headers: &mut HeaderMap, lines: Vec<Vec<u8>>) {
+    let mut is_first = true;
+    for line in lines.into_iter().filter(|line| !line.is_empty()) {
+        // What was taken out of a value is one.
+        let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from(line)) else {
+            continue;
+        };
+        if std::mem::take(&mut is_first) {
+            headers.insert(COOKIE, value);
+        } else {
             headers.append(COOKIE, value);
         }
     }
+    if is_first {
+        headers.remove(COOKIE);
+    }
+}
+
+/// A Cookie header without our pair; the others keep every byte.
+fn without_ours(line: &[u8], names: &Names) -> Vec<u8> {
+    let mut kept = Vec::with_capacity(line.len());
+    for piece in pieces(line).filter(|piece| names.ours(piece).is_none()) {
+        if kept.is_empty() {
+            kept.extend_from_slice(piece.trim_ascii_start());
+        } else {
+            kept.push(b';');
+            kept.extend_from_slice(piece);
+        }
+    }
+    kept
 }
 
 /// An opened cookie with what each request needs of it.
@@ -133,8 +199,8 @@ fn client_header(client: &str) -> HeaderValue {
 
 #[derive(Default)]
 struct Generations {
-    young: HashMap<Box<[u8]>, Arc<Known>>,
-    old: HashMap<Box<[u8]>, Arc<Known>>,
+    young: HashMap<Box<[u8]>, Arc<Known>, Spread>,
+    old: HashMap<Box<[u8]>, Arc<Known>, Spread>,
 }
 
 /// Opened cookies by their value, so that a browser's cookie is unsealed once and not at each request.
@@ -147,13 +213,8 @@ pub(crate) struct Opened {
 impl Opened {
     /// The cookie of this value, if it is ours.
     pub(crate) fn open(&self, seal: &Seal, value: &[u8]) -> Option<Arc<Known>> {
-        // The last characters are those of an authentication tag: evenly spread.
-        let spread = value
-            .iter()
-            .rev()
-            .take(4)
-            .fold(0_usize, |sum, byte| sum * 31 + usize::from(*byte));
-        let shard = &self.shards[spread % SHARDS];
+        // The last characters are those of an authentication tag, which nobody chooses.
+        let shard = &self.shards[shard_of(Spread::default().hash_one(value), SHARDS)];
         {
             let mut shard = shard.lock();
             if let Some(known) = shard.young.get(value) {
@@ -225,6 +286,25 @@ mod tests {
             (Some(b"y".to_vec()), vec!["z=9".to_owned()])
         );
         assert_eq!(run(&["a=1;;b"], false, false), (None, vec!["a=1;;b".to_owned()]));
+    }
+
+    #[test]
+    fn one_pair_is_cut_out_as_several_are() {
+        let names = Names::new("pool-affinity", false);
+        for line in [
+            "pool-affinity=x",
+            "pool-affinity=x;;b",
+            "; pool-affinity=x; ;b=1",
+            ";a;pool-affinity=x",
+            "a=1;pool-affinity=x;",
+            "a=1; pool-affinity=x;  b=2",
+            " ; pool-affinity=x",
+        ] {
+            let line = line.as_bytes();
+            let piece = pieces(line).find(|piece| names.ours(piece).is_some()).unwrap();
+            let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+            assert_eq!(text(cut(line, piece)), text(without_ours(line, &names)));
+        }
     }
 
     #[test]

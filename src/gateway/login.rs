@@ -56,11 +56,11 @@ pub(crate) async fn settle(
         _ if is_session(front, visitor) => Ok(None),
         Said::LoggedOut => {
             if let Some(user) = who.user() {
-                log_out(front, visitor, user, birth);
+                log_out(front, visitor, &user, birth);
             }
             Ok(None)
         }
-        Said::LoggedIn(user) if who.user() == Some(&user) => Ok(None),
+        Said::LoggedIn(user) if who.user_text() == Some(user.as_str()) => Ok(None),
         Said::LoggedIn(user) => log_in(front, headers, visitor, user, birth, started).await,
     }
 }

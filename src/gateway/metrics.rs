@@ -1,5 +1,6 @@
 //! The gateway's metrics; closed label sets, never a user in a label.
 
+use super::bearer::RenewalCounters;
 use prometheus::{
     Encoder as _, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry, TextEncoder,
 };
@@ -95,6 +96,7 @@ pub(crate) struct Metrics {
     pub(crate) cookies_rejected: IntCounter,
     pub(crate) headers_stripped: IntCounter,
     pub(crate) unknown_commands: IntCounter,
+    pub(crate) renewals: RenewalCounters,
 }
 
 impl Metrics {
@@ -178,6 +180,16 @@ impl Metrics {
                 "gateway_unknown_commands_total",
                 "Commands that this build does not know.",
             )?,
+            renewals: RenewalCounters {
+                renewed: counter(
+                    "gateway_jwks_renewals_total",
+                    "Times that the keys of bearer tokens were had.",
+                )?,
+                failed: counter(
+                    "gateway_jwks_failures_total",
+                    "Times that they could not be had or used, so that the last ones stayed.",
+                )?,
+            },
             registry,
         })
     }

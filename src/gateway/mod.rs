@@ -6,9 +6,11 @@ mod answer;
 mod args;
 mod bearer;
 mod body;
+mod clients;
 mod clock;
 mod commander;
 mod cookie;
+mod fetch;
 mod forward;
 mod forwarded;
 mod front;
@@ -16,6 +18,7 @@ mod hold;
 mod hygiene;
 mod identity;
 mod jar;
+mod jwks;
 mod login;
 mod metrics;
 mod named;
@@ -26,6 +29,7 @@ mod serve;
 mod server;
 mod set_cookie;
 mod shards;
+mod spread;
 mod streams;
 mod table;
 mod tls;
@@ -39,22 +43,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use self::access::AccessLogError;
 pub use self::args::GatewayArgs;
-pub use self::bearer::JwksError;
 pub use self::cookie::{Cookie, Seal, SealError};
+pub use self::fetch::FetchError;
 pub use self::front::Limits;
 pub use self::hygiene::Network;
+pub use self::jwks::{JwksError, JwksUrl, KeySource};
 pub use self::named::IdentityConfig;
 pub use self::set_cookie::{CookieConfig, CookieError, CookieSameSite, CookieSecure};
 pub use self::tls::{TlsConfig, TlsError};
 use crate::channel::link::{LinkConfig, Token};
 use crate::clock::Clock;
 use crate::credentials::{Key, NoRandomness, hex_encode, random_bytes};
+use crate::net::TcpListener;
 
 /// All that a gateway needs to know before it starts.
 #[derive(Debug)]
@@ -224,9 +229,6 @@ struct Drain {
 fn front(config: GatewayConfig, over: CancellationToken) -> Result<front::Front, StartError> {
     let style = set_cookie::Style::new(&config.cookie)?;
     let named = named::Named::new(&config.identity, &config.pool_key)?;
-    if let Some(verifier) = named.verifier() {
-        tokio::spawn(Arc::clone(verifier).keep_fresh(over.clone()));
-    }
     let tls = config.tls.as_ref().map(tls::Tls::new).transpose()?;
     if let Some(tls) = &tls {
         tokio::spawn(tls.clone().keep_fresh(over.clone()));
@@ -240,6 +242,10 @@ fn front(config: GatewayConfig, over: CancellationToken) -> Result<front::Front,
         metrics: Arc::new(metrics::Metrics::new()?),
         clock: Clock::start(),
     };
+    if let Some(verifier) = named.verifier() {
+        let counters = effects.metrics.renewals.clone();
+        tokio::spawn(Arc::clone(verifier).keep_fresh(over.clone(), counters));
+    }
     let access = match &config.access_log {
         Some(path) => Some(access::AccessLog::open(
             path,

@@ -1,6 +1,5 @@
 //! Tells API clients apart by what they send instead of a cookie: a header, or a claim of a verified bearer token; it routes nobody.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use elastic_pool_engine::ids::ClientId;
@@ -8,7 +7,8 @@ use http::header::{AUTHORIZATION, HeaderName};
 use http::{HeaderMap, HeaderValue};
 use ring::hmac;
 
-use super::bearer::{Checks, JwksError, Verifier};
+use super::bearer::{Checks, Verifier};
+use super::jwks::{JwksError, KeySource};
 use crate::credentials::Key;
 
 /// Longest identity in bytes, that of a user id.
@@ -26,8 +26,8 @@ pub enum IdentityConfig {
     Jwt {
         /// Name of the claim.
         claim: String,
-        /// File with the keys, as a JSON Web Key Set; read again when it changes.
-        jwks: PathBuf,
+        /// Where the keys are had, as a JSON Web Key Set; they may change at any time.
+        keys: KeySource,
         /// Wanted `iss`.
         issuer: Option<String>,
         /// Wanted `aud`.
@@ -56,7 +56,7 @@ impl Named {
             IdentityConfig::Header(name) => From::Header(name.clone()),
             IdentityConfig::Jwt {
                 claim,
-                jwks,
+                keys,
                 issuer,
                 audience,
             } => {
@@ -65,7 +65,7 @@ impl Named {
                     issuer: issuer.clone(),
                     audience: audience.clone(),
                 };
-                From::Bearer(Arc::new(Verifier::open(checks, jwks.clone())?))
+                From::Bearer(Arc::new(Verifier::open(checks, keys)?))
             }
         };
         Ok(Self {
@@ -80,6 +80,11 @@ impl Named {
             From::Bearer(verifier) => Some(verifier),
             From::Cookie | From::Header(_) => None,
         }
+    }
+
+    /// False until the keys of tokens were fetched once, or could not be.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.verifier().is_none_or(|verifier| verifier.is_settled())
     }
 
     /// The client that `headers` name at this time (seconds since 1970); `None`: the cookie decides.

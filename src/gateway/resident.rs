@@ -1,51 +1,33 @@
 //! One user of the table: who owns him, his client ids, his counters, in as little memory as they need; it looks nobody up.
 
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use elastic_pool_engine::ids::{Birth, ClientId, Epoch, UserId};
 use parking_lot::RwLock;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use percent_encoding::percent_encode_byte;
 
 use super::clock::UserClock;
 use crate::channel::proto;
-use crate::credentials::{hex_decode, hex_encode};
-
-/// What stands for itself in a user id of a header or a path.
-const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
+use crate::credentials::{hex_decode, hex_digits, hex_encode};
 
 /// A user id as `pool-user` carries it.
-pub(crate) fn user_text(user: &str) -> std::borrow::Cow<'_, str> {
-    percent_encode(user.as_bytes(), PLAIN).into()
-}
-
-/// Client ids; almost everybody has one.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Clients {
-    One(ClientId),
-    Others(Vec<ClientId>),
-}
-
-impl Clients {
-    fn new(mut clients: Vec<ClientId>) -> Self {
-        if let [one] = clients[..] {
-            return Self::One(one);
-        }
-        clients.shrink_to_fit();
-        Self::Others(clients)
+pub(crate) fn user_text(user: &str) -> Cow<'_, str> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    if user.bytes().all(is_plain) {
+        return Cow::Borrowed(user);
     }
-
-    fn all(&self) -> &[ClientId] {
-        match self {
-            Self::One(client) => std::slice::from_ref(client),
-            Self::Others(clients) => clients,
+    // Mail addresses have one byte that is not.
+    let mut text = String::with_capacity(user.len() + 8);
+    for byte in user.bytes() {
+        if is_plain(byte) {
+            text.push(char::from(byte));
+        } else {
+            text.push_str(percent_encode_byte(byte));
         }
     }
+    Cow::Owned(text)
 }
 
 /// Under what he is owned. A ticket of zeros is none.
@@ -54,13 +36,21 @@ struct Place {
     birth: Birth,
     epoch: Epoch,
     ticket: [u8; 32],
-    clients: Clients,
+    /// All his client ids, unless he has but his first.
+    #[allow(
+        clippy::box_collection,
+        reason = "one word in each of many thousand, and not three"
+    )]
+    clients: Option<Box<Vec<ClientId>>>,
 }
 
 /// One user. He stays the same value while his owner changes.
 #[derive(Debug)]
 pub(crate) struct Resident {
-    pub(crate) user: UserId,
+    /// His id; one of the bounds of [`UserId`].
+    pub(crate) user: Box<str>,
+    /// The client id that he came with; zeros when he came with none.
+    pub(crate) first: ClientId,
     pub(crate) clock: UserClock,
     place: RwLock<Place>,
 }
@@ -74,19 +64,35 @@ pub(crate) struct Owner {
     ticket: [u8; 32],
 }
 
+fn clients_of(ownership: &proto::Ownership) -> Vec<ClientId> {
+    let clients = ownership.clients.iter();
+    clients.filter_map(|client| ClientId::parse(client)).collect()
+}
+
 impl Place {
-    fn new(ownership: &proto::Ownership) -> Self {
-        let clients = ownership
-            .clients
-            .iter()
-            .filter_map(|client| ClientId::parse(client));
+    fn new(ownership: &proto::Ownership, first: ClientId) -> Self {
         let ticket = hex_decode(&ownership.ticket).and_then(|ticket| ticket.try_into().ok());
-        Self {
+        let mut place = Self {
             birth: Birth(ownership.birth),
             epoch: Epoch(ownership.epoch),
             ticket: ticket.unwrap_or_default(),
-            clients: Clients::new(clients.collect()),
-        }
+            clients: None,
+        };
+        place.set_clients(first, clients_of(ownership));
+        place
+    }
+
+    fn set_clients(&mut self, first: ClientId, mut clients: Vec<ClientId>) {
+        self.clients = (clients != [first]).then(|| {
+            clients.shrink_to_fit();
+            Box::new(clients)
+        });
+    }
+
+    fn clients<'a>(&'a self, first: &'a ClientId) -> &'a [ClientId] {
+        self.clients
+            .as_deref()
+            .map_or(std::slice::from_ref(first), Vec::as_slice)
     }
 }
 
@@ -99,12 +105,22 @@ fn ticket_text(ticket: [u8; 32]) -> String {
 }
 
 impl Resident {
-    pub(crate) fn new(user: UserId, ownership: &proto::Ownership) -> Arc<Self> {
+    pub(crate) fn new(user: &UserId, ownership: &proto::Ownership) -> Arc<Self> {
+        let first = clients_of(ownership)
+            .first()
+            .copied()
+            .unwrap_or(ClientId([0; 16]));
         Arc::new(Self {
-            user,
+            user: user.as_str().into(),
+            first,
             clock: UserClock::default(),
-            place: RwLock::new(Place::new(ownership)),
+            place: RwLock::new(Place::new(ownership, first)),
         })
+    }
+
+    /// His id, to be kept.
+    pub(crate) fn id(&self) -> Option<UserId> {
+        UserId::new(&self.user).ok()
     }
 
     pub(crate) fn owner(self: &Arc<Self>) -> Owner {
@@ -126,49 +142,58 @@ impl Resident {
     }
 
     pub(crate) fn clients(&self) -> Vec<ClientId> {
-        self.place.read().clients.all().to_vec()
+        self.place.read().clients(&self.first).to_vec()
     }
 
     /// Takes another owner over; returns the client ids that are his no more.
     pub(crate) fn change_owner(&self, ownership: &proto::Ownership) -> Vec<ClientId> {
-        let next = Place::new(ownership);
-        let before = std::mem::replace(&mut *self.place.write(), next).clients;
+        let next = Place::new(ownership, self.first);
+        let before = std::mem::replace(&mut *self.place.write(), next);
         let place = self.place.read();
+        let now = place.clients(&self.first);
         let gone = before
-            .all()
+            .clients(&self.first)
             .iter()
-            .filter(|client| !place.clients.all().contains(client));
+            .filter(|client| !now.contains(client));
         gone.copied().collect()
     }
 
     /// Adds a client id, or takes it away.
     pub(crate) fn change_client(&self, client: ClientId, is_his: bool) {
         let mut place = self.place.write();
-        let mut clients = place.clients.all().to_vec();
+        let mut clients = place.clients(&self.first).to_vec();
         clients.retain(|known| *known != client);
         if is_his {
             clients.push(client);
         }
-        place.clients = Clients::new(clients);
+        place.set_clients(self.first, clients);
     }
 
     /// As a Hello says it.
     pub(crate) fn ownership(&self) -> proto::Ownership {
         let place = self.place.read();
         proto::Ownership {
-            user: self.user.as_str().to_owned(),
+            user: self.user.to_string(),
             birth: place.birth.0,
             epoch: place.epoch.0,
             ticket: ticket_text(place.ticket),
-            clients: place.clients.all().iter().map(ToString::to_string).collect(),
+            clients: place
+                .clients(&self.first)
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
         }
     }
 }
 
 impl Owner {
-    /// 64 hex digits; empty when there is none.
-    pub(crate) fn ticket(&self) -> String {
-        ticket_text(self.ticket)
+    /// 64 hex digits; `None` when there is no ticket.
+    pub(crate) fn ticket(&self) -> Option<[u8; 64]> {
+        let mut text = [0; 64];
+        for (digits, byte) in text.chunks_exact_mut(2).zip(self.ticket) {
+            digits.copy_from_slice(&hex_digits(byte));
+        }
+        (self.ticket != [0; 32]).then_some(text)
     }
 }
 
@@ -178,13 +203,13 @@ pub(crate) struct ByUser(pub(crate) Arc<Resident>);
 
 impl Borrow<str> for ByUser {
     fn borrow(&self) -> &str {
-        self.0.user.as_str()
+        &self.0.user
     }
 }
 
 impl Hash for ByUser {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.user.as_str().hash(state);
+        self.0.user.hash(state);
     }
 }
 
@@ -217,25 +242,43 @@ mod tests {
     fn what_was_told_is_what_a_hello_says() {
         for clients in [&[][..], &[1], &[1, 2, 3]] {
             let told = ownership(7, clients);
-            let resident = Resident::new(UserId::new("alice").unwrap(), &told);
+            let resident = Resident::new(&UserId::new("alice").unwrap(), &told);
             assert_eq!(resident.ownership(), told);
-            assert_eq!(resident.owner().ticket(), told.ticket);
+            assert_eq!(
+                resident.owner().ticket().as_ref().map(<[u8; 64]>::as_slice),
+                Some(told.ticket.as_bytes())
+            );
         }
         let bare = proto::Ownership {
             ticket: "no ticket".to_owned(),
             ..ownership(7, &[])
         };
         assert_eq!(
-            Resident::new(UserId::new("alice").unwrap(), &bare)
+            Resident::new(&UserId::new("alice").unwrap(), &bare)
                 .owner()
                 .ticket(),
-            ""
+            None
         );
     }
 
     #[test]
+    fn a_user_id_is_written_so_that_every_reader_finds_it_again() {
+        for (user, text) in [
+            ("alice-1._~", "alice-1._~"),
+            ("a@b.test", "a%40b.test"),
+            ("é %", "%C3%A9%20%25"),
+        ] {
+            assert_eq!(user_text(user), text);
+            assert_eq!(
+                percent_encoding::percent_decode_str(text).decode_utf8().unwrap(),
+                user
+            );
+        }
+    }
+
+    #[test]
     fn a_change_of_owner_says_who_is_his_no_more() {
-        let resident = Resident::new(UserId::new("alice").unwrap(), &ownership(7, &[1, 2]));
+        let resident = Resident::new(&UserId::new("alice").unwrap(), &ownership(7, &[1, 2]));
         let before = resident.owner();
         assert_eq!(resident.change_owner(&ownership(8, &[2, 3])), [ClientId([1; 16])]);
         assert_eq!((before.epoch, resident.epoch()), (Epoch(7), Epoch(8)));

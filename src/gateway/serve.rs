@@ -4,15 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use elastic_pool_engine::ids::{Birth, Epoch, UserId};
-use http::header::{CONNECTION, CONTENT_TYPE, EXPECT};
-use http::{HeaderMap, HeaderValue, Request, Response, request, response};
+use http::header::EXPECT;
+use http::{HeaderMap, Request, Response, request};
 use http_body::Body as _;
-use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 
-use super::access::{Line, X_REQUEST_ID};
-use super::answer::{AnswerBody, Ending, Finish, Relay};
-use super::body::{ForwardBody, Replay};
+use super::access::Line;
+use super::answer::AnswerBody;
+use super::body::Replay;
 use super::forward::{Asked, Attempt, attempt};
 use super::forwarded::{Forwarded, Peer};
 use super::front::Front;
@@ -20,18 +19,19 @@ use super::hold::{Entry, Permit, Slot};
 use super::hygiene;
 use super::identity::{Visitor, Way, Who, choose};
 use super::jar;
-use super::login;
 use super::metrics::Outcome;
-use super::open::{Open, Row};
+use super::open::Row;
 use super::screen;
 use super::upstream::{OPEN_MAX, Upstream};
-use super::websocket;
 use crate::channel::proto::Ownership;
 use crate::channel::proto::found::Verdict;
 use crate::clock::unix_seconds;
 use crate::credentials::NoRandomness;
-use crate::exchange::{Answer, Reply, Upgraded};
+use crate::heads::recycle;
+use crate::serving::Inbound;
 use crate::wire::Framing;
+
+mod reply;
 
 /// Pause before the commander is asked again, or a worker that took no connection is tried again.
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
@@ -41,7 +41,7 @@ pub(crate) async fn serve(
     front: Arc<Front>,
     peer: &Peer,
     framing: Framing,
-    mut request: Request<Incoming>,
+    mut request: Request<Inbound>,
 ) -> Response<AnswerBody> {
     front.metrics.requests.inc();
     let is_h2 = request.version() == http::Version::HTTP_2;
@@ -80,7 +80,7 @@ pub(crate) async fn serve(
     }
     let body = (!body.is_end_stream()).then(|| Replay::new(body, &front.limits));
     let started = front.clock.now();
-    let journey = Journey {
+    let mut journey = Journey {
         front,
         head,
         forwarded,
@@ -89,6 +89,7 @@ pub(crate) async fn serve(
         secure,
         upgrade,
         started,
+        forwards: 0,
         permit: None,
         refused: None,
         slot: None,
@@ -136,6 +137,8 @@ struct Journey {
     secure: bool,
     upgrade: Option<OnUpgrade>,
     started: Duration,
+    /// Attempts so far.
+    forwards: u32,
     /// A released request's turn.
     permit: Option<Permit>,
     /// What an agent refused, until the commander has said what to do.
@@ -158,11 +161,12 @@ impl Drop for Journey {
         if !self.ended {
             self.front.metrics.ended(Outcome::Abandoned);
         }
+        recycle(std::mem::take(&mut self.head.headers));
     }
 }
 
 impl Journey {
-    async fn run(mut self) -> Response<AnswerBody> {
+    async fn run(&mut self) -> Response<AnswerBody> {
         match self.travel().await {
             Ok(response) => response,
             Err(outcome) => {
@@ -205,8 +209,11 @@ impl Journey {
 
     /// True when the request waited: the table has changed meanwhile.
     async fn take_turn(&mut self, who: &Who) -> Result<bool, Outcome> {
+        if self.front.holds.is_empty() {
+            return Ok(false);
+        }
         match who.user() {
-            Some(user) => self.wait_in_turn(user).await,
+            Some(user) => self.wait_in_turn(&user).await,
             None => Ok(false),
         }
     }
@@ -247,7 +254,12 @@ impl Journey {
         if upstream.open.load(std::sync::atomic::Ordering::Relaxed) >= OPEN_MAX {
             return Err(Outcome::Overflow);
         }
-        let began = self.front.clock.now();
+        // The first attempt begins with the request, unless something was waited for.
+        let began = match self.forwards {
+            0 if self.slot.is_none() && self.permit.is_none() => self.started,
+            _ => self.front.clock.now(),
+        };
+        self.forwards += 1;
         let open = self.front.open.open(Row {
             upstream: Arc::clone(upstream),
             who: who.clone(),
@@ -301,7 +313,7 @@ impl Journey {
             self.refused = None;
             return self.wait(AGAIN_AFTER).await;
         };
-        self.ask(&user.clone(), who.epoch()).await
+        self.ask(&user, who.epoch()).await
     }
 
     /// L6, V8: has the commander say who owns the user.
@@ -397,130 +409,5 @@ impl Journey {
         change
             .map_err(|_| Outcome::Unavailable)?
             .map_err(|_| Outcome::Unavailable)
-    }
-
-    async fn answer(
-        &mut self,
-        mut head: response::Parts,
-        reply: Reply<ForwardBody>,
-        open: Open,
-        who: &Who,
-        began: Duration,
-    ) -> Result<Response<AnswerBody>, Outcome> {
-        let birth = open.upstream().birth;
-        let is_resident = matches!(who, Who::Owned(_)) && self.visitor.user.is_some();
-        if is_resident && *self.visitor.group != *open.upstream().group {
-            // He was moved to another group (V9): that one is his from now on.
-            self.visitor.group = Arc::clone(&open.upstream().group);
-            self.visitor.set_cookie = true;
-        }
-        let mut finish = Finish {
-            front: Arc::clone(&self.front),
-            open,
-            user: who.resident(),
-            began,
-            quiet: None,
-            counted: false,
-            entry: None,
-            speaks: true,
-        };
-        self.ended = true;
-        let visitor = &mut self.visitor;
-        let settled = login::settle(&self.front, &head.headers, visitor, who, birth, self.started).await;
-        finish.quiet = settled.inspect_err(|_| finish.speaks = false)?;
-        let client = match &reply {
-            Reply::Switched(_) => self.upgrade.take(),
-            Reply::Whole(..) | Reply::Streamed(_) => None,
-        };
-        hygiene::strip_pool(&mut head.headers);
-        hygiene::strip_hop_by_hop(&mut head.headers);
-        if self.held {
-            hygiene::set_held(&mut head.headers, began.saturating_sub(self.started));
-        }
-        if self.closes && self.is_h1 {
-            head.headers.insert(CONNECTION, HeaderValue::from_static("close"));
-        }
-        if self.visitor.set_cookie && !self.visitor.named {
-            if self.visitor.user.is_none() {
-                self.front.metrics.guests.inc();
-            }
-            self.front
-                .set_cookie(&mut head.headers, &self.visitor.cookie(), self.secure);
-        }
-        if (client.is_some() || !matches!(reply, Reply::Switched(_)))
-            && let Some(mut entry) = self.entry.take()
-        {
-            entry.ends(Outcome::Answered, head.status);
-            entry.worker.clone_from(&finish.open.upstream().name);
-            head.headers.insert(X_REQUEST_ID, entry.id());
-            if let Reply::Whole(body, _) = &reply {
-                entry.bytes = body.len() as u64;
-            }
-            finish.entry = Some(entry);
-        }
-        Ok(match (reply, client) {
-            (Reply::Switched(worker), Some(client)) => self.switch(head, client, worker, finish, who),
-            (Reply::Streamed(body), _) => self.relay(head, body, finish, who),
-            (Reply::Whole(body, connection), _) => {
-                finish.complete(connection);
-                Response::from_parts(head, AnswerBody::whole(body))
-            }
-            // It switched unasked.
-            (Reply::Switched(_), None) => {
-                finish.speaks = false;
-                finish.count(true);
-                return Err(Outcome::Broken);
-            }
-        })
-    }
-
-    /// 101: from here on bytes go through.
-    fn switch(
-        &self,
-        mut head: response::Parts,
-        client: OnUpgrade,
-        worker: Upgraded,
-        mut finish: Finish,
-        who: &Who,
-    ) -> Response<AnswerBody> {
-        if self.is_h1 {
-            hygiene::set_websocket(&mut head.headers);
-        } else {
-            hygiene::to_h2_websocket(&mut head);
-        }
-        finish.count(false);
-        let registered = self.front.streams.open(self.visitor.client, who.user().cloned());
-        self.front.tunnels.spawn(async move {
-            // The worker's place in the count lives as long as the tunnel.
-            let _finish = finish;
-            websocket::run(client, worker, registered).await;
-        });
-        Response::from_parts(head, AnswerBody::Empty)
-    }
-
-    fn relay(
-        &self,
-        head: response::Parts,
-        body: Box<Answer<ForwardBody>>,
-        mut finish: Finish,
-        who: &Who,
-    ) -> Response<AnswerBody> {
-        let is_event_stream = head.headers.get(CONTENT_TYPE).is_some_and(|kind| {
-            kind.as_bytes()
-                .get(..17)
-                .is_some_and(|k| k.eq_ignore_ascii_case(b"text/event-stream"))
-        });
-        let ending = is_event_stream.then(|| {
-            finish.count(false);
-            Ending::new(self.front.streams.open(self.visitor.client, who.user().cloned()))
-        });
-        Response::from_parts(
-            head,
-            AnswerBody::Relay(Box::new(Relay {
-                body: Some(body),
-                finish,
-                ending,
-            })),
-        )
     }
 }

@@ -4,19 +4,22 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Request;
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::forwarded::Peer;
 use super::front::Front;
 use super::serve::serve;
+use crate::net::{TcpListener, TcpStream};
 use crate::patience::{Patience, patrol};
-use crate::wire::Wire;
+use crate::serving::{self, End, Inbound, Prefixed};
+use crate::wire::{Framing, Wire};
 
 /// Bytes of a request's head; more is answered with 431.
 const HEAD_BYTES: usize = 32 * 1024;
@@ -113,19 +116,43 @@ async fn connection(
 ) {
     let peer = Arc::new(peer);
     front.metrics.connections.inc();
-    let counted = Arc::clone(&front);
+    let limits = serving::Limits {
+        head_bytes: HEAD_BYTES,
+        head_timeout: front.limits.head_timeout,
+        dates: true,
+    };
+    let handler = |request| serve(Arc::clone(&front), &peer, Framing::Plain, request);
+    match serving::serve(stream, limits, finish.clone(), handler).await {
+        End::Over => {}
+        End::Late => front.metrics.connections_failed.inc(),
+        End::Unusual(stream) => {
+            // Few connections come here; the others are spared the room.
+            Box::pin(unusual(&front, &builder, stream, &peer, finish)).await;
+        }
+    }
+    front.metrics.connections.dec();
+}
+
+/// Leaves a connection to hyper.
+async fn unusual(
+    front: &Arc<Front>,
+    builder: &auto::Builder<TokioExecutor>,
+    stream: Prefixed<impl AsyncRead + AsyncWrite + Unpin + Send + 'static>,
+    peer: &Arc<Peer>,
+    finish: CancellationToken,
+) {
     let (stream, watch) = Wire::new(stream);
-    let seen = Arc::clone(&watch);
-    let service = service_fn(move |request| {
-        let (front, peer, framing) = (Arc::clone(&front), Arc::clone(&peer), seen.framing(&request));
+    let (seen, shared, peer) = (Arc::clone(&watch), Arc::clone(front), Arc::clone(peer));
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (front, peer, framing) = (Arc::clone(&shared), Arc::clone(&peer), seen.framing(&request));
         if request.headers().contains_key(http::header::UPGRADE) {
             seen.becomes_tunnel();
         }
-        async move { Ok::<_, Infallible>(serve(front, &peer, framing, request).await) }
+        async move { Ok::<_, Infallible>(serve(front, &peer, framing, request.map(Inbound::from)).await) }
     });
     let mut connection =
         std::pin::pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
-    let head_timeout = counted.limits.head_timeout;
+    let head_timeout = front.limits.head_timeout;
     let (mut patrol, mut finishes) = (patrol(head_timeout), false);
     let mut silent = std::pin::pin!(watch.silent(head_timeout));
     let ended = loop {
@@ -135,7 +162,7 @@ async fn connection(
             _ = patrol.tick() => {}
             () = silent.as_mut(), if !finishes => {
                 watch.gave_up();
-                counted.metrics.connections_failed.inc();
+                front.metrics.connections_failed.inc();
                 break Ok(());
             }
             () = finish.cancelled(), if !finishes => {
@@ -149,12 +176,11 @@ async fn connection(
         match error.downcast_ref::<hyper::Error>() {
             Some(error) if error.is_timeout() => {
                 watch.gave_up();
-                counted.metrics.connections_failed.inc();
+                front.metrics.connections_failed.inc();
             }
-            Some(error) if error.is_parse() => counted.metrics.connections_failed.inc(),
+            Some(error) if error.is_parse() => front.metrics.connections_failed.inc(),
             _ => {}
         }
         tracing::debug!(error, "client connection");
     }
-    counted.metrics.connections.dec();
 }

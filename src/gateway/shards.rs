@@ -2,31 +2,33 @@
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
-use std::hash::{BuildHasher as _, Hash, RandomState};
+use std::hash::{BuildHasher, Hash, RandomState};
 
 use parking_lot::RwLock;
+
+use super::spread::shard_of;
 
 const SHARDS: usize = 32;
 
 /// A sharded map; closures given to it must not call it again.
-pub(crate) struct Sharded<K, V> {
-    hasher: RandomState,
-    shards: [RwLock<HashMap<K, V>>; SHARDS],
+pub(crate) struct Sharded<K, V, S = RandomState> {
+    hasher: S,
+    shards: [RwLock<HashMap<K, V, S>>; SHARDS],
 }
 
-impl<K, V> Default for Sharded<K, V> {
+impl<K, V, S: BuildHasher + Clone + Default> Default for Sharded<K, V, S> {
     fn default() -> Self {
+        let hasher = S::default();
         Self {
-            hasher: RandomState::new(),
-            shards: std::array::from_fn(|_| RwLock::default()),
+            shards: std::array::from_fn(|_| RwLock::new(HashMap::with_hasher(hasher.clone()))),
+            hasher,
         }
     }
 }
 
-impl<K: Eq + Hash, V> Sharded<K, V> {
-    fn shard<Q: Hash + ?Sized>(&self, key: &Q) -> &RwLock<HashMap<K, V>> {
-        let hash = self.hasher.hash_one(key);
-        &self.shards[usize::try_from(hash >> 32).unwrap_or(0) % SHARDS]
+impl<K: Eq + Hash, V, S: BuildHasher> Sharded<K, V, S> {
+    fn shard<Q: Hash + ?Sized>(&self, key: &Q) -> &RwLock<HashMap<K, V, S>> {
+        &self.shards[shard_of(self.hasher.hash_one(key), SHARDS)]
     }
 
     /// A copy of the value.
@@ -51,7 +53,7 @@ impl<K: Eq + Hash, V> Sharded<K, V> {
     pub(crate) fn change<Q: Hash + Eq + ?Sized, R>(
         &self,
         key: &Q,
-        act: impl FnOnce(&mut HashMap<K, V>) -> R,
+        act: impl FnOnce(&mut HashMap<K, V, S>) -> R,
     ) -> R
     where
         K: Borrow<Q>,

@@ -13,9 +13,11 @@ use elastic_pool_engine::ownership::is_news;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use super::clients::Clients;
 use super::clock::Clocks;
 use super::resident::{ByUser, Owner, Resident};
 use super::shards::Sharded;
+use super::spread::Spread;
 use super::upstream::Upstream;
 use crate::channel::proto;
 use crate::credentials::Key;
@@ -59,7 +61,7 @@ impl Group {
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Topology {
     pub(crate) groups: Vec<Group>,
-    pub(crate) workers: HashMap<Birth, Arc<Upstream>>,
+    pub(crate) workers: HashMap<Birth, Arc<Upstream>, Spread>,
 }
 
 impl Topology {
@@ -101,7 +103,7 @@ struct Unconfirmed {
 pub(crate) struct Table {
     topology: ArcSwap<Topology>,
     users: Sharded<ByUser, ()>,
-    clients: Sharded<ClientId, Arc<Resident>>,
+    clients: Clients,
     version: AtomicU64,
     live: AtomicBool,
     received: AtomicBool,
@@ -116,7 +118,7 @@ impl Table {
         Self {
             topology: ArcSwap::default(),
             users: Sharded::default(),
-            clients: Sharded::default(),
+            clients: Clients::default(),
             version: AtomicU64::new(0),
             live: AtomicBool::new(false),
             received: AtomicBool::new(false),
@@ -215,7 +217,7 @@ impl Table {
     fn doubt_all(&self) {
         let mut doubted = Unconfirmed::default();
         self.users.each(|known, ()| {
-            doubted.users.insert(known.0.user.clone());
+            doubted.users.extend(known.0.id());
         });
         doubted.workers.extend(self.topology.load().workers.keys());
         *self.unconfirmed.lock() = doubted;
@@ -312,14 +314,14 @@ impl Table {
                     }
                     Some((known, ())) => (Some(Arc::clone(&known.0)), known.0.change_owner(ownership)),
                     None => {
-                        let resident = Resident::new(user.clone(), ownership);
+                        let resident = Resident::new(&user, ownership);
                         users.insert(ByUser(Arc::clone(&resident)), ());
                         (Some(resident), Vec::new())
                     }
                 });
         let Some(resident) = resident else { return };
         for client in gone {
-            self.unbind(&client, &user);
+            self.clients.remove(&client, user.as_str());
         }
         for client in resident.clients() {
             self.clients.insert(client, Arc::clone(&resident));
@@ -339,15 +341,7 @@ impl Table {
         if let Some(resident) = self.resident(user) {
             resident.change_client(client, false);
         }
-        self.unbind(&client, user);
-    }
-
-    fn unbind(&self, client: &ClientId, user: &UserId) {
-        self.clients.change(client, |clients| {
-            if clients.get(client).is_some_and(|resident| resident.user == *user) {
-                clients.remove(client);
-            }
-        });
+        self.clients.remove(&client, user.as_str());
     }
 
     /// The user lives nowhere any more.
@@ -356,7 +350,7 @@ impl Table {
             .users
             .change(user.as_str(), |users| users.remove_entry(user.as_str()));
         for client in known.iter().flat_map(|(known, ())| known.0.clients()) {
-            self.unbind(&client, user);
+            self.clients.remove(&client, user.as_str());
         }
     }
 
@@ -364,7 +358,7 @@ impl Table {
         let mut swept = Vec::new();
         self.users.each(|known, ()| {
             if dead.contains(&known.0.birth().0) {
-                swept.push(known.0.user.clone());
+                swept.extend(known.0.id());
             }
         });
         for user in &swept {
@@ -410,7 +404,7 @@ mod tests {
         let (table, first, second) = (table(), "11".repeat(16), "22".repeat(16));
         let parsed = |text: &str| ClientId::parse(text).unwrap();
         table.apply_owner(&owner("alice", 1, 1, &[&first, &second]));
-        assert_eq!(table.bound(&parsed(&first)).unwrap().user, id("alice"));
+        assert_eq!(table.bound(&parsed(&first)).unwrap().id(), Some(id("alice")));
         table.apply_owner(&owner("alice", 1, 2, &[&second]));
         assert!(table.bound(&parsed(&first)).is_none());
         table.bind(parsed(&first), &id("alice"));

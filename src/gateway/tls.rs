@@ -14,10 +14,11 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
 use rustls::{ServerConfig, crypto};
-use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
+
+use crate::net::TcpStream;
 
 /// As a Secret of type kubernetes.io/tls names its parts.
 const CERTIFICATE: &str = "tls.crt";

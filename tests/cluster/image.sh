@@ -19,7 +19,7 @@ PROFILE=${ELASTIC_POOL_PROFILE:-release}
 binary=${ELASTIC_POOL_BINARY:-}
 if [ -z "$binary" ]; then
   t=$SECONDS; echo "image: building the static binaries ..." >&2
-  (cd "$ROOT" && RUSTFLAGS='-C target-feature=+crt-static' cargo build --profile "$PROFILE" --locked --target "$TRIPLE" --bins >&2)
+  (cd "$ROOT" && RUSTFLAGS='-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs' cargo build --profile "$PROFILE" --locked --target "$TRIPLE" --bins >&2)
   binary=$TARGET/$TRIPLE/$PROFILE/elastic-pool
   echo "image: binaries done in $((SECONDS - t)) s" >&2
 fi

@@ -66,7 +66,8 @@ async fn half_a_head_is_answered_with_408_and_silence_with_an_end() {
     let failed = front
         .metric("elastic_pool_gateway_connections_failed_total")
         .await;
-    assert!(failed >= 6.0, "{failed}");
+    // One for each half; who has nothing to ask has not failed.
+    assert_eq!(failed.to_string(), "5");
 }
 
 #[tokio::test]

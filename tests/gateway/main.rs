@@ -23,9 +23,12 @@ mod hostile;
 mod http2;
 mod logins;
 mod path;
+#[path = "../support/publisher.rs"]
+mod publisher;
 #[path = "../support/raw.rs"]
 mod raw;
 #[path = "../support/stage.rs"]
 mod stage;
 mod tls;
+mod tokens;
 mod visitors;

@@ -1,5 +1,6 @@
 //! One run of the local vehicle: its manifest, its processes, what its monitor says; it ends with the test, whatever happens.
 
+use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -58,6 +59,12 @@ pub(crate) struct Worker {
     pub(crate) app: SocketAddr,
 }
 
+/// JSON is YAML.
+fn documents(groups: &[Value]) -> String {
+    let documents: Vec<String> = groups.iter().map(Value::to_string).collect();
+    documents.join("\n---\n")
+}
+
 /// A running vehicle.
 #[derive(Debug)]
 pub(crate) struct Run {
@@ -70,9 +77,11 @@ impl Run {
     pub(crate) async fn start(groups: &[Value], gateways: usize) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let manifest = folder.path().join("manifest.yaml");
-        // JSON is YAML.
-        let documents: Vec<String> = groups.iter().map(Value::to_string).collect();
-        std::fs::write(&manifest, documents.join("\n---\n")).unwrap();
+        std::fs::write(&manifest, documents(groups)).unwrap();
+        let pools: BTreeSet<&str> = groups
+            .iter()
+            .filter_map(|group| group["spec"]["pool"].as_str())
+            .collect();
         let log = std::fs::File::create(folder.path().join("log")).unwrap();
         let child = Command::new(PROGRAM)
             .args(["local", "--listen", "127.0.0.1:0", "--monitor", "127.0.0.1:0"])
@@ -93,10 +102,17 @@ impl Run {
         until("the vehicle runs", PATIENCE, async || {
             run.table()["gateways"]
                 .as_array()
-                .is_some_and(|list| list.len() == groups.len() * gateways)
+                .is_some_and(|list| list.len() == pools.len() * gateways)
         })
         .await;
         run
+    }
+
+    /// Writes the manifest anew, as an editor does.
+    pub(crate) fn write(&self, groups: &[Value]) {
+        let fresh = self.path("manifest.new");
+        std::fs::write(&fresh, documents(groups)).unwrap();
+        std::fs::rename(&fresh, self.path("manifest.yaml")).unwrap();
     }
 
     /// A run of one group behind one gateway, once the gateway is ready and `workers` are routable.
@@ -147,6 +163,11 @@ impl Run {
             .unwrap()
             .parse()
             .unwrap()
+    }
+
+    /// Process of the commander.
+    pub(crate) fn pid(&self) -> u64 {
+        u64::from(self.child.id())
     }
 
     /// Process of a gateway.
@@ -239,7 +260,9 @@ impl Drop for Run {
         if std::thread::panicking() {
             eprintln!("the end of the vehicle's log:\n{}", self.log());
         }
-        signal("-TERM", u64::from(self.child.id()));
+        signal("-TERM", self.pid());
+        // A test that failed may have left it stopped.
+        signal("-CONT", self.pid());
         let began = Clock::start();
         while began.now() < GRACE {
             if !matches!(self.child.try_wait(), Ok(None)) {

@@ -7,7 +7,7 @@ use elastic_pool::channel::proto::gateway_command::Command;
 use elastic_pool::channel::proto::gateway_message::Message;
 use elastic_pool::channel::proto::{Found, Hold, LookUp, Ownership, Place, Placed, Route, found::Verdict};
 use elastic_pool::credentials::Key;
-use elastic_pool::gateway::{Gateway, GatewayConfig, Listeners};
+use elastic_pool::gateway::{Gateway, GatewayConfig, Listeners, StartError};
 use http::{Response, StatusCode};
 use http_body_util::Full;
 use tokio::net::TcpListener;
@@ -42,6 +42,14 @@ impl Front {
         keys: &Keys,
         change: impl FnOnce(&mut GatewayConfig),
     ) -> Self {
+        Self::try_start(commander, keys, change).await.unwrap()
+    }
+
+    pub(crate) async fn try_start(
+        commander: &Commander,
+        keys: &Keys,
+        change: impl FnOnce(&mut GatewayConfig),
+    ) -> Result<Self, StartError> {
         let stop = CancellationToken::new();
         let (cookie, pool) = (keys.cookie.clone(), keys.pool.clone());
         let mut config = GatewayConfig::new("default", "shop", "uid-gateway", commander.link(), cookie, pool);
@@ -52,11 +60,11 @@ impl Front {
             admin: bind().await,
             monitor: Some(bind().await),
         };
-        let gateway = Gateway::start(config, listeners, stop.clone()).unwrap();
-        Self {
+        let gateway = Gateway::start(config, listeners, stop.clone())?;
+        Ok(Self {
             gateway,
             stop: stop.drop_guard(),
-        }
+        })
     }
 
     pub(crate) async fn start(commander: &Commander, keys: &Keys) -> Self {

@@ -23,8 +23,8 @@ const BALLAST: usize = 1 << 10;
 const BEAT: Duration = Duration::from_millis(500);
 const MOVES: f64 = 10_000.0;
 /// No further round begins after this.
-const TIME: Duration = Duration::from_secs(200);
-const QUIET_TIME: Duration = Duration::from_millis(1500);
+const TIME: Duration = Duration::from_secs(215);
+const QUIET_TIME: Duration = Duration::from_secs(1);
 
 /// Prints the figures; returns the operator's decision latencies.
 pub(crate) async fn measure(binary: &Path) -> anyhow::Result<Histogram> {

@@ -63,7 +63,7 @@ pub(super) fn retired(group: &Group, step: Step) -> Value {
 pub(super) fn update(scene: &Scene) -> Answer {
     let group = &scene.cast.group;
     let Some(update) = update::update(group, &scene.policy, &SpawnHistory::default(), NOW) else {
-        let because = "nobody of an older template is to be replaced";
+        let because = "D2: nobody of an older template is to be replaced";
         return object(json!({"spawn": 0, "replace": null, "reason": "nothing", "because": because}));
     };
     let (spawn, replace) = match update.step {

@@ -341,6 +341,20 @@ impl Fence {
         Some(user)
     }
 
+    /// D1: the app is another process, and nobody lives here any more. What was granted before stays refused, tickets
+    /// or not: gateways go on showing them until they hear of it.
+    pub fn app_restarted(&mut self, now: Duration) {
+        self.clients.clear();
+        for record in self.records.values_mut() {
+            let epoch = match record.state {
+                State::Staged { mv, .. } => mv,
+                State::Frozen { epoch, mv } => epoch.max(mv),
+                _ => record.epoch(),
+            };
+            record.leave_past(epoch, epoch, now);
+        }
+    }
+
     /// The user left (L7).
     pub fn remove(&mut self, user: &UserId) -> Option<Record> {
         let record = self.records.remove(user)?;

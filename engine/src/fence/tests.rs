@@ -330,3 +330,25 @@ fn a_fetch_that_failed_may_be_repeated() {
     }
     assert!(fence.get(&alice()).is_none());
 }
+
+/// Found by the simulation: gateways showed tickets of the process before, the fence believed them, and the next Hello
+/// claimed users of whom the new process knew nothing.
+#[rstest]
+#[case(OWNED, 10)]
+#[case(FROZEN, 20)]
+#[case(ACTIVE, 20)]
+#[case(PAST, 10)]
+fn what_a_restarted_app_held_is_refused_until_it_is_granted_anew(#[case] state: State, #[case] granted: u64) {
+    let mut fence = fence(Some(state), 0);
+    fence.app_restarted(NOW);
+    let mut check = |epoch| {
+        let ticket = key().ticket("alice", Epoch(epoch));
+        let shown = Shown {
+            epoch: Epoch(epoch),
+            ticket: &ticket,
+        };
+        fence.check(&alice(), shown, Some(&key()), false, NOW)
+    };
+    assert!(matches!(check(granted), Verdict::Refuse { .. }));
+    assert_eq!(check(granted + 1), Verdict::Raised);
+}

@@ -143,11 +143,12 @@ fn without_surge_an_update_at_max_says_what_it_waits_for() {
 #[test]
 fn a_lowered_max_comes_before_the_update() {
     let policy = with_max(2);
-    let many = [10, 10, 10]
-        .into_iter()
-        .zip(1..)
-        .map(|(load, birth)| old(worker(birth, load)));
-    assert_eq!(actions(&planned(many, &policy)), [drain(2)], "C8");
+    let many = (1..4).map(|birth| old(worker(birth, 40)));
+    assert_eq!(
+        actions(&planned(many, &policy)),
+        [drain(2)],
+        "C8, H is within the margin"
+    );
     let spawning = [
         old(worker(1, 40)),
         old(worker(2, 40)),
@@ -155,6 +156,12 @@ fn a_lowered_max_comes_before_the_update() {
         spawned(4, 1),
     ];
     assert_eq!(actions(&planned(spawning, &policy)), [cancel_spawn(4)]);
+}
+
+#[test]
+fn growth_takes_no_drain_back_that_the_lowered_max_asks_for() {
+    let full = [old(worker(1, 60)), old(drained(2, 10, Compaction, Running))];
+    assert_eq!(actions(&planned(full, &with_max(1))), []);
 }
 
 #[test]
@@ -284,6 +291,18 @@ fn the_ledger_takes_no_worker_of_the_new_template_while_older_ones_are_left() {
     // The spare room is the replacement's: C2 would send it away, and the update would make another.
     let roomy = [old(worker(1, 10)), old(worker(2, 30)), fresh(3)];
     assert_eq!(acts(roomy), [replace(2)]);
+    let passed_over = WorkerView {
+        passed_over_until: Some(NOW + seconds(60)),
+        ..old(worker(2, 30))
+    };
+    let plan = planned(
+        [old(worker(1, 10)), passed_over, worker(3, 0)],
+        &Policy::default(),
+    );
+    assert_eq!(
+        (actions(&plan), codes(&plan)[1..].to_vec()),
+        (vec![], vec!["update_no_victim", "no_victim"])
+    );
     let mut spawns = SpawnHistory::default();
     spawns.fail(ago(5), SpawnFault::Mistake);
     let stopped = [old(worker(1, 10)), old(worker(2, 0)), old(worker(3, 0))];

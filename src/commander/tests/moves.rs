@@ -58,3 +58,16 @@ fn a_leader_that_is_about_to_hand_over_starts_no_move() {
     assert_eq!(world.owner("alice").unwrap().0, reception);
     assert!(world.commander.is_at_rest());
 }
+
+/// Found by the simulation: his thaw was refused and asked for again without end, and his requests were held.
+#[test]
+fn a_user_who_left_while_his_move_waited_is_nobodys() {
+    let mut world = World::serving();
+    let reception = world.births()[0];
+    world.saturate();
+    world.make_wanted();
+    world.agents.get_mut(&reception).unwrap().knows_nobody = true;
+    world.login("alice", 1, reception);
+    assert_eq!(world.owner("alice"), None);
+    assert!(world.commander.operations.active.is_empty());
+}

@@ -135,3 +135,24 @@ fn a_user_whose_new_worker_is_only_silent_lives_there() {
         agent_command::Command::Forget(_)
     )));
 }
+
+/// Found by the simulation: a live table that did not name him made him a guest (L6).
+#[test]
+fn a_table_is_not_live_while_it_is_open_where_somebody_lives() {
+    let (mut world, first, _) = in_a_move();
+    let gateway = world.gateway();
+    assert!(!world.full_table(gateway).live);
+    world.pass(GATEWAYS_LIMIT);
+    let last = world.gateways[gateway]
+        .told
+        .iter()
+        .rev()
+        .find_map(|command| match command {
+            gateway_command::Command::Table(table) => Some(table.clone()),
+            _ => None,
+        });
+    let last = last.expect("a table");
+    assert!(last.live);
+    let owners: Vec<u64> = last.users.iter().map(|user| user.birth).collect();
+    assert_eq!(owners, [first.0]);
+}

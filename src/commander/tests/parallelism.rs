@@ -8,6 +8,7 @@ use rstest::rstest;
 use super::manifest::spec;
 use super::world::World;
 use crate::channel::proto::agent_command::Command;
+use crate::commander::Event;
 use crate::vehicle::{Fact, GroupSpec, WorkerFact};
 
 fn is_for_a_target(command: &Command) -> bool {
@@ -80,15 +81,55 @@ fn users_who_cannot_be_moved_do_not_hold_up_the_others() {
     let (mut world, [first, _]) = two_full_workers(2, 6, 1000);
     world.agents.get_mut(&first).unwrap().nack_snapshots = true;
     delete(&mut world, first);
-    let tried = |world: &World| {
-        let told = &world.agents[&first].told;
-        told.iter()
-            .filter(|command| matches!(command, Command::Snapshot(_)))
-            .count()
-    };
-    assert_eq!(tried(&world), 6, "each once");
+    assert_eq!(begun(&world, first), 6, "each once");
     world.pass(Duration::from_secs(50));
-    assert_eq!(tried(&world), 6, "V6: a minute's pause");
+    assert_eq!(begun(&world, first), 6, "V6: a minute's pause");
     world.pass(Duration::from_secs(20));
-    assert_eq!(tried(&world), 12);
+    assert_eq!(begun(&world, first), 12);
+}
+
+/// Users whose snapshot was asked for.
+fn begun(world: &World, birth: Birth) -> usize {
+    let told = &world.agents[&birth].told;
+    told.iter()
+        .filter(|command| matches!(command, Command::Snapshot(_)))
+        .count()
+}
+
+#[test]
+fn a_long_drain_goes_at_a_beat_that_those_who_stay_do_not_feel() {
+    let (mut world, [first, _]) = two_full_workers(8, 60, 1000);
+    world
+        .agents
+        .values_mut()
+        .for_each(|agent| agent.ignores = |_| false);
+    delete(&mut world, first);
+    assert_eq!(begun(&world, first), 16, "a small one is done at once");
+    let next = world.commander.beat_at().unwrap();
+    world.now = next;
+    world.event(Event::Beat);
+    assert_eq!(begun(&world, first), 17);
+    assert_eq!(world.commander.beat_at(), Some(next + Duration::from_millis(10)));
+    world.pass(Duration::from_millis(200));
+    assert!(
+        (36..=38).contains(&begun(&world, first)),
+        "{}",
+        begun(&world, first)
+    );
+    world.pass(Duration::from_millis(400));
+    assert_eq!(begun(&world, first), 60);
+    assert_eq!(world.commander.beat_at(), None);
+}
+
+#[test]
+fn a_drain_s_beat_leaves_it_most_of_its_time() {
+    let (mut world, [first, _]) = two_full_workers(8, 60, 1000);
+    world.change(|spec| spec.drain_timeout = Duration::from_millis(480));
+    world
+        .agents
+        .values_mut()
+        .for_each(|agent| agent.ignores = |_| false);
+    delete(&mut world, first);
+    world.pass(Duration::from_millis(100));
+    assert_eq!(begun(&world, first), 60, "a quarter of it: 2 ms a user");
 }

@@ -21,6 +21,8 @@ pub(super) struct FakeAgent {
     pub(super) nack_snapshots: bool,
     /// Size of the packages that it hands out.
     pub(super) package_bytes: u64,
+    /// Its users have left, and it has no records of them.
+    pub(super) knows_nobody: bool,
     pub(super) closed: bool,
 }
 
@@ -50,10 +52,17 @@ impl World {
                     if id == 0 || ignored {
                         continue;
                     }
-                    let message = if snapshot && agent.nack_snapshots {
+                    let of_user =
+                        snapshot || matches!(agent.told.last(), Some(agent_command::Command::Thaw(_)));
+                    let refusal = if of_user && agent.knows_nobody {
+                        Some(nack::Reason::NotHere)
+                    } else {
+                        (snapshot && agent.nack_snapshots).then_some(nack::Reason::Busy)
+                    };
+                    let message = if let Some(reason) = refusal {
                         agent_message::Message::Nack(Nack {
                             id,
-                            reason: nack::Reason::Busy.into(),
+                            reason: reason.into(),
                             message: String::new(),
                         })
                     } else {

@@ -6,7 +6,7 @@ use elastic_pool_engine::ids::{Birth, ClientId, Epoch, Term};
 
 use super::manifest::{group, pool, spec};
 use super::world::World;
-use crate::channel::proto::{Claim, Ownership, agent_command, claim};
+use crate::channel::proto::{Claim, Ownership, UserGone, agent_command, agent_message, claim};
 use crate::commander::RECOVERY_LIMIT;
 use crate::vehicle::{Fact, WorkerFact};
 
@@ -209,4 +209,24 @@ fn a_new_leader_grows_on_what_it_knows_without_waiting_for_a_window() {
         1,
         "E5: growth goes on from what is known"
     );
+}
+
+/// Found by the simulation: the claim of the Hello outlived the word that he had left.
+#[test]
+fn a_user_who_leaves_before_the_judgement_is_nobodys() {
+    let mut world = World::new(7, spec());
+    let (first, second) = (Birth(Term(3).number(1)), Birth(Term(3).number(2)));
+    for birth in [first, second] {
+        world.fact(Fact::Worker(Box::new(World::fact_of(birth))));
+    }
+    world.fact(Fact::Synced);
+    let epoch = Term(3).number(9);
+    world.hello(first, vec![world.owned("alice", first, epoch)]);
+    let gone = UserGone {
+        user: "alice".into(),
+        epoch,
+    };
+    world.say(first, agent_message::Message::UserGone(gone));
+    world.hello(second, Vec::new());
+    assert_eq!(world.owner("alice"), None);
 }

@@ -210,6 +210,7 @@ impl World {
             ignores: |_| false,
             nack_snapshots: false,
             package_bytes: 0,
+            knows_nobody: false,
             closed: false,
         };
         self.agents.insert(birth, agent);

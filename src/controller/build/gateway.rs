@@ -173,8 +173,8 @@ pub fn gateway_deployment(pool: &Pool, env: &OperatorEnv) -> Value {
     if !pull_secrets.is_empty() {
         pod["imagePullSecrets"] = pull_secrets.into();
     }
-    if let (Some(jwks), Some(volumes)) = (jwks(pool), pod["volumes"].as_array_mut()) {
-        volumes.push(jwks_volume(jwks));
+    if let (Some(volume), Some(volumes)) = (jwks(pool).and_then(jwks_volume), pod["volumes"].as_array_mut()) {
+        volumes.push(volume);
     }
     if let (Some(tls), Some(volumes)) = (&pool.spec.gateway.tls, pod["volumes"].as_array_mut()) {
         volumes.push(tls_volume(&tls.secret_name));
@@ -211,7 +211,7 @@ fn container(pool: &Pool, env: &OperatorEnv) -> Value {
         json!({"name": KEYS_VOLUME, "mountPath": KEYS_DIR, "readOnly": true}),
         json!({"name": IDENTITY_VOLUME, "mountPath": IDENTITY_DIR, "readOnly": true}),
     ];
-    if jwks(pool).is_some() {
+    if jwks(pool).and_then(jwks_volume).is_some() {
         mounts.push(json!({"name": JWKS_VOLUME, "mountPath": JWKS_DIR, "readOnly": true}));
     }
     if pool.spec.gateway.tls.is_some() {
@@ -292,12 +292,19 @@ fn identity_args(pool: &Pool, flag: &mut impl FnMut(&str, String)) {
             }
         }
         IdentityFrom::JWT => {
-            if jwks(pool).is_none() {
-                return;
-            }
+            let Some(jwks) = jwks(pool) else { return };
             let claim = identity.name.clone().unwrap_or_else(|| "sub".to_owned());
             flag("identity-claim", claim);
-            flag("identity-jwks", format!("{JWKS_DIR}/jwks"));
+            match &jwks.url {
+                None => flag("identity-jwks", format!("{JWKS_DIR}/jwks")),
+                Some(url) => flag("identity-jwks-url", url.clone()),
+            }
+            if jwks.ca_secret_name.is_some() {
+                flag("identity-jwks-ca", format!("{JWKS_DIR}/ca.crt"));
+            }
+            if jwks.allow_http == Some(true) {
+                flag("identity-jwks-allow-http", "true".to_owned());
+            }
             if let Some(issuer) = &identity.issuer {
                 flag("identity-issuer", issuer.clone());
             }
@@ -324,14 +331,43 @@ fn tls_volume(secret: &str) -> Value {
     json!({"name": TLS_VOLUME, "secret": source})
 }
 
-fn jwks_volume(jwks: &Jwks) -> Value {
-    let items = json!([{"key": jwks.key, "path": "jwks"}]);
-    match (&jwks.secret_name, &jwks.config_map_name) {
-        (Some(name), _) => {
-            json!({"name": JWKS_VOLUME, "secret": {"secretName": name, "items": items, "defaultMode": KEYS_MODE}})
+/// The keys themselves, or the authorities that are believed where they are fetched.
+fn jwks_volume(jwks: &Jwks) -> Option<Value> {
+    let item = |key: &str, path: &str| json!([{"key": key, "path": path}]);
+    let source = match (jwks, jwks.key.as_deref()) {
+        (
+            Jwks {
+                secret_name: Some(name),
+                ..
+            },
+            Some(key),
+        ) => {
+            json!({"secret": {"secretName": name, "items": item(key, "jwks"), "defaultMode": KEYS_MODE}})
         }
-        (None, name) => json!({"name": JWKS_VOLUME, "configMap": {"name": name, "items": items}}),
-    }
+        (
+            Jwks {
+                config_map_name: Some(name),
+                ..
+            },
+            Some(key),
+        ) => {
+            json!({"configMap": {"name": name, "items": item(key, "jwks")}})
+        }
+        (
+            Jwks {
+                ca_secret_name: Some(name),
+                ..
+            },
+            _,
+        ) => {
+            // Optional: a gateway without it starts, and says at each fetch what is missing.
+            json!({"secret": {"secretName": name, "items": item("ca.crt", "ca.crt"), "optional": true, "defaultMode": KEYS_MODE}})
+        }
+        _ => return None,
+    };
+    let mut volume = source;
+    volume["name"] = JWKS_VOLUME.into();
+    Some(volume)
 }
 
 /// The keys of a pool, made once.

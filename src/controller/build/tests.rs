@@ -339,6 +339,47 @@ fn a_pool_whose_tokens_tell_clients_apart_mounts_their_keys() {
 }
 
 #[test]
+fn a_pool_whose_keys_are_published_tells_its_gateways_where() {
+    let flags = |jwks: serde_json::Value| {
+        let pool = pool(|spec| *spec = json!({"identity": {"from": "JWT", "jwks": jwks}}));
+        let deployment = gateway_deployment(&pool, &env());
+        assert_is::<Deployment>(&deployment);
+        let pod = &deployment["spec"]["template"]["spec"];
+        let volumes = pod["volumes"].as_array().unwrap();
+        let volume = volumes.iter().find(|volume| volume["name"] == "jwks").cloned();
+        let mounts = pod["containers"][0]["volumeMounts"].as_array().unwrap();
+        assert_eq!(
+            mounts.iter().any(|mount| mount["name"] == "jwks"),
+            volume.is_some()
+        );
+        let args: Vec<String> = serde_json::from_value(pod["containers"][0]["args"].clone()).unwrap();
+        // The first argument is the subcommand, and has no value.
+        let pairs = args[1..].chunks(2);
+        let flags = pairs
+            .filter(|pair| pair[0].starts_with("--identity-jwks"))
+            .map(|pair| pair.join("="));
+        (flags.collect::<Vec<_>>(), volume)
+    };
+    let (told, volume) = flags(json!({"url": "https://idp.example/keys"}));
+    assert_eq!(
+        (told, volume),
+        (
+            vec!["--identity-jwks-url=https://idp.example/keys".to_owned()],
+            None
+        )
+    );
+    let (told, volume) = flags(json!({"url": "https://idp.internal/keys", "caSecretName": "internal-ca"}));
+    assert_eq!(told[1..], ["--identity-jwks-ca=/etc/elastic-pool/jwks/ca.crt"]);
+    let secret = volume.unwrap()["secret"].clone();
+    assert_eq!(
+        (&secret["secretName"], &secret["optional"]),
+        (&json!("internal-ca"), &json!(true))
+    );
+    let (told, _) = flags(json!({"url": "http://idp.shop/keys", "allowHttp": true}));
+    assert_eq!(told[1..], ["--identity-jwks-allow-http=true"]);
+}
+
+#[test]
 fn a_worker_cannot_pass_for_a_gateway() {
     let pod = build(&group(|spec| {
         spec["template"]["metadata"]["labels"]["app.kubernetes.io/component"] = "gateway".into();

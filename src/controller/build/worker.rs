@@ -13,6 +13,7 @@ use crate::api::PoolGroup;
 use crate::api::labels;
 use crate::api::measures::FieldError;
 use crate::api::pool_group::{DRAIN_TIMEOUT, MAX_PACKAGE};
+use crate::api::remembered;
 use crate::api::resolve::{self, AppTarget};
 
 /// What Kubernetes gives a pod whose template says nothing.
@@ -112,6 +113,7 @@ fn metadata(group: &PoolGroup, app: &AppTarget, birth: Birth, name: &str, agent_
         resolve::template_hash(group).into(),
     );
     annotations.insert(labels::AGENT_HASH.to_owned(), agent_hash.into());
+    annotations.insert(labels::GROUP_SPEC.to_owned(), remembered::remember(group).into());
     annotations.insert(
         labels::DEFAULT_CONTAINER.to_owned(),
         app.container.as_str().into(),

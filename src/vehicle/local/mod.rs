@@ -5,10 +5,11 @@
 
 mod auth;
 mod gateway;
+mod groups;
 mod process;
 mod worker;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,23 +17,23 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use elastic_pool_engine::ids::Term;
-use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::{Fact, ObjectKey, Orders};
 use crate::api::manifest::{self, Manifests};
-use crate::api::resolve;
 use crate::channel::LeaderState;
 use crate::channel::server::Server;
 use crate::credentials::{hex_encode, random_bytes};
 use crate::decisions;
 use crate::metrics::Metrics;
 use crate::monitor::{self, Monitor};
+use crate::net::TcpListener;
 use auth::LocalTokens;
 use gateway::Gateways;
-use worker::{App, Workers};
+use groups::Groups;
+use worker::Workers;
 
 /// Facts and channel events that may wait.
 const QUEUE: usize = 1024;
@@ -160,7 +161,8 @@ async fn serve(
         stop.clone(),
     ));
 
-    let apps = announce_groups(manifests, &facts).await?;
+    let mut groups = Groups::new(&args.file);
+    let apps = groups.tell(manifests, &facts).await?.apps;
     let mut gateways = Gateways::new(
         folder.to_owned(),
         channel_address.clone(),
@@ -182,14 +184,17 @@ async fn serve(
         "monitor   http://{monitor_address}/_commander/state   metrics http://{monitor_address}/metrics"
     );
     println!("drain     curl -X POST http://{monitor_address}/_local/drain/WORKER");
+    println!("change    edit {}: it is read again", args.file.display());
     println!("Ctrl-C ends all of it");
-    let workers = Workers::new(apps, folder.to_owned(), channel_address, tokens, facts);
+    let workers = Workers::new(apps, folder.to_owned(), channel_address, tokens, facts.clone());
     Running {
         monitor: monitor_address.to_string(),
         file: args.state_file.clone(),
         gateways,
         workers,
         leavers,
+        groups,
+        facts,
     }
     .keep(wanted, stop)
     .await
@@ -203,6 +208,8 @@ struct Running {
     workers: Workers,
     /// Names of workers that must go.
     leavers: mpsc::Receiver<String>,
+    groups: Groups,
+    facts: mpsc::Sender<Fact>,
 }
 
 impl Running {
@@ -223,6 +230,9 @@ impl Running {
                 changed = wanted.changed() => if changed.is_err() { break },
                 Some(name) = self.leavers.recv() => self.workers.must_go(&name).await?,
                 _ = tick.tick() => {}
+            }
+            if let Some(change) = self.groups.news(&self.facts).await {
+                self.workers.change(change).await?;
             }
             let orders = wanted.borrow_and_update().clone();
             self.workers.converge(&orders).await?;
@@ -280,38 +290,4 @@ fn tempfolder() -> anyhow::Result<PathBuf> {
         .create(&path)
         .with_context(|| format!("create {}", path.display()))?;
     Ok(path)
-}
-
-/// Group facts, and what each group runs.
-async fn announce_groups(
-    manifests: &Manifests,
-    facts: &mpsc::Sender<Fact>,
-) -> anyhow::Result<HashMap<ObjectKey, App>> {
-    let mut apps = HashMap::new();
-    for group in &manifests.groups {
-        let named = manifests.pools.iter().find(|pool| {
-            pool.metadata.name.as_deref() == Some(&group.spec.pool)
-                && pool.metadata.namespace == group.metadata.namespace
-        });
-        let default_group = named.and_then(|pool| pool.spec.default_group.clone());
-        let alone = manifests
-            .groups
-            .iter()
-            .filter(|other| other.spec.pool == group.spec.pool)
-            .count()
-            == 1;
-        let is_default = default_group.map_or(alone, |name| Some(name) == group.metadata.name);
-        let spec = resolve::group_spec(group, is_default)?;
-        let app = resolve::local_app(group)?;
-        apps.insert(
-            spec.key.clone(),
-            App {
-                pool: spec.pool.clone(),
-                run: app,
-                template_hash: spec.template_hash.clone(),
-            },
-        );
-        facts.send(Fact::Group(Box::new(spec))).await?;
-    }
-    Ok(apps)
 }

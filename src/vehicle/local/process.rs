@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
+
+use crate::net::{TcpListener, TcpStream};
 
 /// How long a child may take to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);

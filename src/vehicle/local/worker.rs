@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 
 use super::WorkerRow;
 use super::auth::LocalTokens;
+use super::groups::Change;
 use super::process::{Child, answers, free_address};
 use crate::api::resolve::LocalApp;
 use crate::channel::server::PeerIdentity;
@@ -251,6 +252,28 @@ impl Workers {
             self.facts
                 .send(Fact::Worker(Box::new(worker.fact.clone())))
                 .await?;
+        }
+        Ok(())
+    }
+
+    /// The manifest changed: what is made from now on, and groups whose workers are told to stop.
+    pub(super) async fn change(&mut self, change: Change) -> anyhow::Result<()> {
+        // What a group ran that is gone, its workers run until they are.
+        self.apps.extend(change.apps);
+        let gone = |worker: &&mut Running| change.gone.contains(&worker.fact.group);
+        let mut unready = Vec::new();
+        for worker in self.running.values_mut().filter(gone) {
+            if worker.fact.ready {
+                worker.fact.terminating = true;
+                self.facts
+                    .send(Fact::Worker(Box::new(worker.fact.clone())))
+                    .await?;
+            } else {
+                unready.push(worker.fact.birth);
+            }
+        }
+        for birth in unready {
+            self.remove(birth).await?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! A request on its way out: head and body in as few writes as they come in; it looks at no answer.
+//! A message of HTTP/1.1 on its way out: head and body in as few writes as they come in; it reads nothing.
 
 use std::io::IoSlice;
 use std::pin::Pin;
@@ -6,24 +6,36 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::Body;
-use tokio::net::TcpStream;
+use tokio::io::AsyncWrite;
 
-use super::head::{self, line};
-use super::{ExchangeError, Request};
+use crate::heads::write_line;
 
 /// A piece up to this size is copied behind what waits, a larger one goes out from where it is.
 const COPIED: usize = 4 * 1024;
 
+/// Why a message could not be sent.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SendError {
+    /// The connection.
+    #[error("write")]
+    Io(#[from] std::io::Error),
+    /// The body broke off, or is not as long as was said.
+    #[error("the body broke off")]
+    Body(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// How the other end learns where a body ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Framing {
+pub(crate) enum Framing {
     /// So many bytes are still owed.
     Length(u64),
     Chunked,
 }
 
-/// What is still to be sent of one request.
+/// What is still to be sent of one message.
 #[derive(Debug)]
-pub(super) struct Upload<B> {
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+pub(crate) struct Outgoing<B> {
     /// Encoded bytes, of which `sent` are out.
     waiting: Vec<u8>,
     sent: usize,
@@ -35,75 +47,71 @@ pub(super) struct Upload<B> {
     any_sent: bool,
     /// The body is not to be touched yet.
     waits: bool,
+    /// The other end takes lines behind the last chunk.
+    takes_trailers: bool,
 }
 
-impl<B> Upload<B> {
-    /// True when all of the request is out.
-    pub(super) fn is_ended(&self) -> bool {
-        self.body.is_none() && self.sent == self.waiting.len() && self.piece.is_empty() && !self.breaks
-    }
-
-    /// True while not one byte is out.
-    pub(super) fn nothing_sent(&self) -> bool {
-        !self.any_sent
-    }
-
-    /// The buffer, for the next head.
-    pub(super) fn into_outgoing(mut self) -> Vec<u8> {
-        self.waiting.clear();
-        self.waiting
-    }
-}
-
-impl<B> Upload<B>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    /// Writes the head into `out`; nothing is sent yet.
-    pub(super) fn begin(mut out: Vec<u8>, request: &Request<'_>, body: Option<B>) -> Self {
-        out.clear();
-        head::write(&mut out, request);
-        let framing = match &body {
-            None => Framing::Length(0),
-            Some(body) => body.size_hint().exact().map_or(Framing::Chunked, Framing::Length),
-        };
-        match framing {
-            // A length of zero is said only where the client said it.
-            Framing::Length(0) => {
-                if let Some(length) = request.headers.get(http::header::CONTENT_LENGTH)
-                    && length == "0"
-                {
-                    out.extend_from_slice(b"content-length: 0\r\n");
-                }
-            }
-            Framing::Length(length) => line(&mut out, "content-length", length.to_string().as_bytes()),
-            Framing::Chunked => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
-        }
-        out.extend_from_slice(b"\r\n");
+impl<B> Outgoing<B> {
+    /// `head` is whole, with `framing` said in it; nothing is sent yet.
+    pub(crate) fn new(head: Vec<u8>, framing: Framing, body: Option<B>) -> Self {
         Self {
-            waiting: out,
+            waiting: head,
             sent: 0,
             piece: Bytes::new(),
             breaks: false,
             body,
             framing,
             any_sent: false,
-            waits: request.waits,
+            waits: false,
+            takes_trailers: true,
         }
     }
 
+    /// The body is kept back until [`Outgoing::go_on`] when `waits`.
+    pub(crate) fn waiting(mut self, waits: bool) -> Self {
+        self.waits = waits;
+        self
+    }
+
+    /// Whatever follows the last chunk is left out.
+    pub(crate) fn without_trailers(mut self) -> Self {
+        self.takes_trailers = false;
+        self
+    }
+
+    /// True when all of the message is out.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.body.is_none() && self.sent == self.waiting.len() && self.piece.is_empty() && !self.breaks
+    }
+
+    /// True while not one byte is out.
+    pub(crate) fn nothing_sent(&self) -> bool {
+        !self.any_sent
+    }
+
+    /// The buffer, empty, for the next head.
+    pub(crate) fn into_buffer(mut self) -> Vec<u8> {
+        self.waiting.clear();
+        self.waiting
+    }
+}
+
+impl<B> Outgoing<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
     /// The other end wants the body.
-    pub(super) fn go_on(&mut self) {
+    pub(crate) fn go_on(&mut self) {
         self.waits = false;
     }
 
     /// Sends as much as there is and as the connection takes.
-    pub(super) fn poll(
+    pub(crate) fn poll<S: AsyncWrite + Unpin>(
         &mut self,
-        stream: &TcpStream,
+        stream: &mut S,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<(), ExchangeError>> {
+    ) -> Poll<Result<(), SendError>> {
         loop {
             // Whatever of the body is here already goes out in the same write.
             while self.piece.is_empty() && self.waiting.len() - self.sent < COPIED {
@@ -113,13 +121,14 @@ where
                 match Pin::new(body).poll_frame(cx) {
                     Poll::Ready(Some(Ok(frame))) => self.take(frame)?,
                     Poll::Ready(Some(Err(error))) => {
-                        return Poll::Ready(Err(ExchangeError::Body(error.into())));
+                        return Poll::Ready(Err(SendError::Body(error.into())));
                     }
                     Poll::Ready(None) => self.end(None)?,
                     Poll::Pending => break,
                 }
             }
             if self.sent == self.waiting.len() && self.piece.is_empty() {
+                ready!(Pin::new(&mut *stream).poll_flush(cx))?;
                 return if self.body.is_none() {
                     Poll::Ready(Ok(()))
                 } else {
@@ -130,24 +139,17 @@ where
         }
     }
 
-    fn poll_write(&mut self, stream: &TcpStream, cx: &mut Context<'_>) -> Poll<Result<(), ExchangeError>> {
-        let count = loop {
-            let wrote = if self.piece.is_empty() {
-                stream.try_write(&self.waiting[self.sent..])
-            } else {
-                let slices = [
-                    IoSlice::new(&self.waiting[self.sent..]),
-                    IoSlice::new(&self.piece),
-                ];
-                stream.try_write_vectored(&slices)
-            };
-            match wrote {
-                Ok(count) => break count,
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                    ready!(stream.poll_write_ready(cx))?;
-                }
-                Err(error) => return Poll::Ready(Err(error.into())),
-            }
+    fn poll_write<S: AsyncWrite + Unpin>(
+        &mut self,
+        stream: &mut S,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), SendError>> {
+        let stream = Pin::new(stream);
+        let waiting = &self.waiting[self.sent..];
+        let count = if self.piece.is_empty() {
+            ready!(stream.poll_write(cx, waiting))?
+        } else {
+            ready!(stream.poll_write_vectored(cx, &[IoSlice::new(waiting), IoSlice::new(&self.piece)]))?
         };
         self.any_sent |= count > 0;
         let of_waiting = count.min(self.waiting.len() - self.sent);
@@ -163,7 +165,7 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn take(&mut self, frame: http_body::Frame<Bytes>) -> Result<(), ExchangeError> {
+    fn take(&mut self, frame: http_body::Frame<Bytes>) -> Result<(), SendError> {
         let data = match frame.into_data() {
             Ok(data) => data,
             Err(frame) => {
@@ -201,15 +203,15 @@ where
         Ok(())
     }
 
-    fn end(&mut self, trailers: Option<&http::HeaderMap>) -> Result<(), ExchangeError> {
+    fn end(&mut self, trailers: Option<&http::HeaderMap>) -> Result<(), SendError> {
         self.body = None;
         match self.framing {
             Framing::Length(0) => {}
             Framing::Length(_) => return Err(wrong_length("shorter")),
             Framing::Chunked => {
                 self.waiting.extend_from_slice(b"0\r\n");
-                for (name, value) in trailers.into_iter().flatten() {
-                    line(&mut self.waiting, name.as_str(), value.as_bytes());
+                for (name, value) in trailers.filter(|_| self.takes_trailers).into_iter().flatten() {
+                    write_line(&mut self.waiting, name.as_str(), value.as_bytes());
                 }
                 self.waiting.extend_from_slice(b"\r\n");
             }
@@ -218,6 +220,6 @@ where
     }
 }
 
-fn wrong_length(how: &str) -> ExchangeError {
-    ExchangeError::Body(format!("it is {how} than was said").into())
+fn wrong_length(how: &str) -> SendError {
+    SendError::Body(format!("it is {how} than was said").into())
 }
