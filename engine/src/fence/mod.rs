@@ -352,7 +352,9 @@ impl Fence {
             let (epoch, given) = match record.state {
                 State::Staged { mv, .. } => (record.floor, mv),
                 State::Frozen { epoch, mv } => (epoch, epoch.max(mv)),
-                State::Provisional | State::Owned { .. } | State::Past { .. } => (record.epoch(), record.epoch()),
+                State::Provisional | State::Owned { .. } | State::Past { .. } => {
+                    (record.epoch(), record.epoch())
+                }
             };
             record.leave_past(epoch, given, now);
         }

@@ -360,5 +360,8 @@ fn what_a_restarted_app_held_is_refused_until_it_is_granted_anew(#[case] state: 
 fn what_was_only_staged_in_a_restarted_app_is_not_said_to_have_been_granted(#[case] state: State) {
     let mut fence = fence(Some(state), 7);
     fence.app_restarted(NOW);
-    assert_eq!(fence.get(&alice()).unwrap().state, State::Past { epoch: Epoch(7) });
+    assert_eq!(
+        fence.get(&alice()).unwrap().state,
+        State::Past { epoch: Epoch(7) }
+    );
 }
