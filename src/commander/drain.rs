@@ -200,7 +200,6 @@ impl Commander {
         };
         state.began(now);
         let share = state.share;
-        state.began(self.now);
         if self
             .groups
             .get(group)
