@@ -284,11 +284,12 @@ impl Commander {
             return DrainProgress::Running;
         };
         let inhabited = surface.count(birth) > 0 || self.operations.touches(birth);
+        if lacks(Protection::SecondLook) {
+            return DrainProgress::Empty;
+        }
         if !inhabited
             && self.guests_of(birth).is_none()
-            && (worker.empty
-                || lacks(Protection::SecondLook)
-                || (kind == DrainKind::MustGo && worker.announced && worker.agent.is_none()))
+            && (worker.empty || (kind == DrainKind::MustGo && worker.announced && worker.agent.is_none()))
         {
             return DrainProgress::Empty;
         }

@@ -21,7 +21,7 @@ pub enum Protection {
     Commit,
     /// A package is what its source announced.
     Checksum,
-    /// A worker is looked at again right before it is retired.
+    /// Whether anybody still lives on a worker is looked at before it is retired.
     SecondLook,
 }
 

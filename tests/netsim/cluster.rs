@@ -76,6 +76,7 @@ fn spec(min: u32) -> GroupSpec {
         uid: "group".into(),
         pool: pool(),
         version: "blue".into(),
+        snapshot_format: String::new(),
         generation: 1,
         default_group: true,
         mode: Mode::Active,

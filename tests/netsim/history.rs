@@ -35,6 +35,8 @@ pub(crate) enum Event {
     },
     /// All that an app held is gone.
     AppEnded { app: String },
+    /// The commander has it deleted: nobody lives there any more.
+    Retired { app: String },
     /// The worker is on its way out: what is left on it is lost (D2).
     Terminating { app: String },
     /// A message on the channel.
@@ -203,6 +205,7 @@ impl Judge {
                 standing,
             } => self.holds(user, app, *life, *standing),
             Event::AppEnded { app } => self.copies.retain(|(_, of), _| of != app),
+            Event::Retired { app } => self.retired(app)?,
             Event::Terminating { app } => {
                 self.leaving.insert(app.clone());
             }
@@ -221,6 +224,21 @@ impl Judge {
             Event::Said { .. } | Event::Fault { .. } | Event::Left { .. } => {}
         }
         Ok(())
+    }
+
+    /// Retirement takes nobody with it.
+    fn retired(&self, app: &str) -> Result<(), String> {
+        let served = |user: &String, life| {
+            let life = self.lives.get(&(user.clone(), life));
+            life.is_some_and(|life| !life.provisional)
+        };
+        let left = self.copies.iter().find(|((user, of), (life, standing))| {
+            of == app && *standing == Standing::Live && served(user, *life)
+        });
+        match left {
+            Some(((user, _), (life, _))) => Err(format!("{app} is retired with {user} (life {life}) on it")),
+            None => Ok(()),
+        }
     }
 
     fn holds(&mut self, user: &str, app: &str, life: u64, standing: Standing) {

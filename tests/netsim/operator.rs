@@ -204,9 +204,7 @@ fn obey(shared: &Shared, orders: &Orders, name: &str) {
         }
         for (birth, uid) in &desired.retire {
             if let Some(app) = cluster.delete(*birth, uid) {
-                shared.note(Event::Said {
-                    what: format!("{app} is retired"),
-                });
+                shared.note(Event::Retired { app });
             }
         }
     }

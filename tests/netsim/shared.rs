@@ -29,7 +29,9 @@ pub(crate) struct Shared {
     /// Acts that a message has set off: when, and what.
     pub(crate) due: Mutex<Vec<(u64, Act)>>,
     served: Mutex<BTreeSet<String>>,
-    copies: Mutex<BTreeMap<(String, String), Standing>>,
+    copies: Mutex<BTreeMap<(String, String), (u64, Standing)>>,
+    /// Lives that were served.
+    counted: Mutex<BTreeSet<u64>>,
 }
 
 impl Shared {
@@ -50,6 +52,7 @@ impl Shared {
             due: Mutex::default(),
             served: Mutex::default(),
             copies: Mutex::default(),
+            counted: Mutex::default(),
         }
     }
 
@@ -86,14 +89,20 @@ impl Shared {
     pub(crate) fn note(&self, event: Event) {
         match &event {
             Event::Holds {
-                user, app, standing, ..
+                user,
+                app,
+                life,
+                standing,
             } => {
                 let key = (user.clone(), app.clone());
                 if *standing == Standing::Gone {
                     self.copies.lock().remove(&key);
                 } else {
-                    self.copies.lock().insert(key, *standing);
+                    self.copies.lock().insert(key, (*life, *standing));
                 }
+            }
+            Event::Executed { life, .. } => {
+                self.counted.lock().insert(*life);
             }
             Event::AppEnded { app } => self.copies.lock().retain(|(_, of), _| of != app),
             _ => {}
@@ -159,16 +168,18 @@ impl Shared {
         }
     }
 
-    /// No copy is frozen, and every user lives in one place. What somebody left in a process that nobody knew yet as
-    /// another one than before (D1) is not counted.
+    /// No copy is frozen, and every user who was served lives in one place. Not counted are slices of logins that were
+    /// never served, and what somebody left in a process that nobody knew yet as another one than before (D1).
     pub(crate) fn is_clean(&self) -> bool {
-        let copies = self.copies.lock();
+        let (copies, counted) = (self.copies.lock(), self.counted.lock());
         let lives_in = |user: &String, first: bool| {
-            let of_user = |key: &&(String, String)| key.0 == *user && (!first || key.1.ends_with(".1"));
-            copies.keys().filter(of_user).count()
+            let of_user = |((of, app), (life, _)): &(&(String, String), &(u64, Standing))| {
+                of == user && counted.contains(life) && (!first || app.ends_with(".1"))
+            };
+            copies.iter().filter(of_user).count()
         };
-        let settled = |user: &String| lives_in(user, false) == 1 || lives_in(user, true) <= 1;
-        let all_live = copies.values().all(|standing| *standing == Standing::Live);
+        let settled = |user: &String| lives_in(user, false) <= 1 || lives_in(user, true) <= 1;
+        let all_live = copies.values().all(|(_, standing)| *standing == Standing::Live);
         all_live && copies.keys().all(|(user, _)| settled(user))
     }
 }
