@@ -35,12 +35,22 @@ impl Scene {
         let mut two = spread(2);
         two["spec"]["moves"] = json!({"parallelism": PARALLELISM});
         let shop = Shop::open(test, &two, 2);
-        let node = Node::without_dns();
         let manner = "--cpu-ms 2 --arrivals 30 --second-browser-share 0";
         let load = Load::start(&shop, &format!("{USERS}x900s"), manner);
         shop.wait_users(USERS);
-        let on = |node: &Node| node.workers(&shop).pop().expect("a worker on each node");
-        let (source, target) = (on(&node), on(&node.other()));
+        let text = metrics();
+        let users = |pod: &Value| {
+            sample(
+                &text,
+                "elastic_pool_worker_users",
+                &format!("worker=\"{}\"", name(pod)),
+            )
+        };
+        let mut workers = shop.workers();
+        workers.sort_by(|one, other| users(one).partial_cmp(&users(other)).expect("numbers"));
+        let [target, source] = <[Value; 2]>::try_from(workers).expect("two workers");
+        let node = Node::of(&source);
+        assert_ne!(node.0, containers::node(&target), "a worker on each node");
         let pod = get(&format!("-n {SYSTEM} pod/{}", leader()));
         let metrics = format!(
             "http://{}:9090/metrics",

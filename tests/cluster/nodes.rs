@@ -20,6 +20,11 @@ impl Node {
         Self(other(taken))
     }
 
+    /// The node of a pod.
+    pub(crate) fn of(pod: &Value) -> Self {
+        Self(containers::node(pod).to_owned())
+    }
+
     /// The other node.
     pub(crate) fn other(&self) -> Self {
         Self(other(&self.0))

@@ -33,7 +33,8 @@ const server = http.createServer((request, response) => {
     response.addTrailers({ "x-sum": "7" });
     response.end();
   } else {
-    response.writeHead(200, { "content-type": "text/plain" }).end("ok\n");
+    // Whoever sends a body is answered once all of it has come.
+    request.resume().on("end", () => response.writeHead(200, { "content-type": "text/plain" }).end("ok\n"));
   }
 });
 server.on("upgrade", (request, socket, head) => {
