@@ -189,7 +189,9 @@ pub(crate) fn wake_at(group: &Group, now: Duration) -> Option<Duration> {
     if let Some(reception) = group.reception() {
         return until(reception);
     }
-    let closed = group.drains().filter(|(_, drain)| drain.kind == DrainKind::Compaction);
+    let closed = group
+        .drains()
+        .filter(|(_, drain)| drain.kind == DrainKind::Compaction);
     closed.filter_map(|(worker, _)| until(worker)).min()
 }
 
