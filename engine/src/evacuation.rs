@@ -183,10 +183,16 @@ fn decision(action: Option<Action>, why: Why) -> Decision {
     }
 }
 
-/// When time alone lets the reception go.
+/// When time alone lets the reception go, or a worker that guests came back to.
 pub(crate) fn wake_at(group: &Group, now: Duration) -> Option<Duration> {
-    let until = group.reception()?.guests_until?;
-    (until > now).then_some(until)
+    let until = |worker: &WorkerView| worker.guests_until.filter(|until| *until > now);
+    if let Some(reception) = group.reception() {
+        return until(reception);
+    }
+    let closed = group
+        .drains()
+        .filter(|(_, drain)| drain.kind == DrainKind::Compaction);
+    closed.filter_map(|(worker, _)| until(worker)).min()
 }
 
 /// The worker of other groups that takes one user (V9): the least loaded below its own threshold, what is on its way there (`coming`)

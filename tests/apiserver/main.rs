@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails here says where")]
 
 mod bench;
+mod ownership;
 
 use bench::{PATIENCE, Running, SYSTEM, births, install, operator, tool, view};
 use elastic_pool::channel::LeaderState;

@@ -38,10 +38,10 @@ impl Scene {
         let manner = "--cpu-ms 2 --arrivals 30 --second-browser-share 0";
         let load = Load::start(&shop, &format!("{USERS}x900s"), manner);
         shop.wait_users(USERS);
-        let text = metrics();
+        let page = metrics();
         let users = |pod: &Value| {
             sample(
-                &text,
+                &page,
                 "elastic_pool_worker_users",
                 &format!("worker=\"{}\"", name(pod)),
             )

@@ -342,16 +342,21 @@ impl Fence {
     }
 
     /// D1: the app is another process, and nobody lives here any more. What was granted before stays refused, tickets
-    /// or not: gateways go on showing them until they hear of it.
+    /// or not: gateways go on showing them until they hear of it. What was only staged is not said to have been
+    /// granted, else a new leader would forget the frozen original.
     pub fn app_restarted(&mut self, now: Duration) {
         self.clients.clear();
+        self.records
+            .retain(|_, record| record.state != State::Provisional || record.floor > Epoch::PROVISIONAL);
         for record in self.records.values_mut() {
-            let epoch = match record.state {
-                State::Staged { mv, .. } => mv,
-                State::Frozen { epoch, mv } => epoch.max(mv),
-                _ => record.epoch(),
+            let (epoch, given) = match record.state {
+                State::Staged { mv, .. } => (record.floor, mv),
+                State::Frozen { epoch, mv } => (epoch, epoch.max(mv)),
+                State::Provisional | State::Owned { .. } | State::Past { .. } => {
+                    (record.epoch(), record.epoch())
+                }
             };
-            record.leave_past(epoch, epoch, now);
+            record.leave_past(epoch, given, now);
         }
     }
 

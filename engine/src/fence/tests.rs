@@ -352,3 +352,16 @@ fn what_a_restarted_app_held_is_refused_until_it_is_granted_anew(#[case] state: 
     assert!(matches!(check(granted), Verdict::Refuse { .. }));
     assert_eq!(check(granted + 1), Verdict::Raised);
 }
+
+/// A new leader that hears of the move's epoch from the target forgets the frozen original.
+#[rstest]
+#[case(STAGED)]
+#[case(ACTIVE)]
+fn what_was_only_staged_in_a_restarted_app_is_not_said_to_have_been_granted(#[case] state: State) {
+    let mut fence = fence(Some(state), 7);
+    fence.app_restarted(NOW);
+    assert_eq!(
+        fence.get(&alice()).unwrap().state,
+        State::Past { epoch: Epoch(7) }
+    );
+}
