@@ -25,7 +25,7 @@ use crate::serving::Inbound;
 use crate::wire::Framing;
 
 /// How long a user's request waits while the app's instance is being compared (the gateway's hold is longer).
-const COMPARE: Duration = Duration::from_secs(3);
+pub(super) const COMPARE: Duration = Duration::from_secs(3);
 
 /// An answer of the agent itself, marked so that no client ever sees it.
 fn answer(status: StatusCode, fence: &'static str, text: &'static str) -> Response<RelayBody> {

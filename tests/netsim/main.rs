@@ -163,6 +163,16 @@ fn every_user_has_one_owner_and_every_request_one_outcome_whatever_breaks() {
     assert!(failed.is_empty(), "failed seeds: {failed:?}");
 }
 
+/// Seeds beyond those of every run, each of which found a fault: a user was moved into an app that had just been
+/// started anew, before its agent knew.
+#[test]
+fn seeds_that_failed_once_hold() {
+    for seed in [3007, 3580, 3647] {
+        let run = run(seed, None);
+        assert!(run.verdict.is_ok(), "seed {seed}: {:?}", run.verdict);
+    }
+}
+
 #[test]
 fn a_seed_replays_exactly() {
     for seed in [1, 2, 3, 17, 42, 99] {

@@ -12,8 +12,9 @@ use tokio::sync::{Semaphore, oneshot};
 use super::contract::ContractError;
 use super::fence::{Refusal, Shown, State};
 use super::fence_file::FenceFileError;
+use super::forward::COMPARE;
 use super::http_client::CallError;
-use super::shared::Shared;
+use super::shared::{Inner, Shared};
 use crate::channel::proto::nack::Reason;
 use crate::channel::proto::{Ack, Fetch, Nack, Package, agent_message};
 
@@ -193,6 +194,13 @@ async fn run(shared: &Shared, user: &UserId, job: Job) {
             return;
         };
         let _ = done.send(source::thaw(shared, user, mv, epoch, &ticket).await.is_ok());
+        return;
+    }
+    // D1: nobody is moved into a process, or out of one, that may be another than before.
+    let is_same = |inner: &mut Inner| inner.app.compared && !inner.app.doubt;
+    if !shared.wait_until(COMPARE, is_same).await {
+        let failed = Failed::new(Reason::Unreachable, "the app is not known to be the same");
+        answer(shared, &job, Err(failed));
         return;
     }
     // What came on a stream that broke is void: the next Hello says how far it got.
