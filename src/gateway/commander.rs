@@ -335,7 +335,13 @@ impl Listener {
                 self.placed(&placed);
                 self.commander.answer(placed.request, Answer::Placed(placed));
             }
-            Command::Found(found) => self.commander.answer(found.request, Answer::Found(found)),
+            Command::Found(found) => {
+                // Here and not at the request that asked, which may come to it after a later command took the user out.
+                if let Some(ownership) = found.user.as_ref().filter(|ownership| ownership.birth != 0) {
+                    table.apply_owner(ownership);
+                }
+                self.commander.answer(found.request, Answer::Found(found));
+            }
         }
     }
 

@@ -333,7 +333,6 @@ impl Journey {
                 let Some(ownership) = found.user.as_ref().filter(|owner| owner.birth != 0) else {
                     return self.become_guest();
                 };
-                self.front.table.apply_owner(ownership);
                 if self.refused.is_none() && self.is_of_an_earlier_life(ownership) {
                     return self.become_guest();
                 }

@@ -159,6 +159,8 @@ struct Judge {
     leaving: BTreeSet<String>,
     /// Life that each browser believes in.
     known: BTreeMap<String, u64>,
+    /// Browsers that logged in and were not served since.
+    joining: BTreeSet<String>,
     stopped: bool,
     all_served: bool,
 }
@@ -308,12 +310,16 @@ impl Judge {
                 }
                 self.lives_on(&browser, Some(*life), "was answered")?;
                 // The app asks nobody who he is: a browser of an earlier life may be served until it is a guest (L6).
-                if self.known.get(&browser) != Some(life) {
+                if self.joining.remove(&browser) {
+                    self.known.insert(browser, *life);
+                } else if self.known.get(&browser) != Some(life) {
                     self.known.remove(&browser);
                 }
             }
-            Outcome::LoggedIn { life } => {
-                self.known.insert(browser, *life);
+            // P5: should the join that follows fail, he stays a guest.
+            Outcome::LoggedIn { .. } => {
+                self.known.remove(&browser);
+                self.joining.insert(browser);
             }
             Outcome::Guest => {
                 self.lives_on(&browser, None, "is a guest")?;
