@@ -36,10 +36,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 - apiGroups: [elasticpool.dev]
   resources: [poolgroups]
   verbs: [get, list, watch]
-# A pool that nobody wrote is made with defaults, owned by its groups.
+# A pool that nobody wrote is made with defaults, owned by its groups. None is ever deleted, but where an API server enforces the permissions of
+# owner references, it lets only those change the owners of an object who may delete it.
 - apiGroups: [elasticpool.dev]
   resources: [pools]
-  verbs: [get, list, watch, create, patch]
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [elasticpool.dev]
   resources: [poolgroups/status, pools/status]
   verbs: [get, patch]
