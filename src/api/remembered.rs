@@ -36,6 +36,12 @@ pub fn recall(key: &ObjectKey, remembered: &str, class: &str) -> Option<GroupSpe
     resolve::group_spec(&group, false).ok()
 }
 
+/// The class of operator that served the group; `None` where that cannot be read.
+pub fn class(remembered: &str) -> Option<String> {
+    let spec: PoolGroupSpec = serde_json::from_str(remembered).ok()?;
+    Some(spec.class)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,5 +76,7 @@ mod tests {
         assert!(!text.contains("SECRET") && !text.contains("web:1"), "{text}");
         assert_eq!(recall(&resolve::key(&group), &text, "other"), None);
         assert_eq!(recall(&resolve::key(&group), "{}", "default"), None);
+        assert_eq!(class(&text).as_deref(), Some("default"));
+        assert_eq!(class("{}"), None);
     }
 }

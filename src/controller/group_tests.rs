@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use elastic_pool_engine::ids::{Birth, Term};
 use http::Method;
+use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::bench::{BUDGET, Bench, GROUPS, PODS, blue, key};
@@ -9,7 +10,8 @@ use super::fake::{FakeApi, status};
 use super::group::GroupMemory;
 use super::leader::{Elector, LeaderConfig};
 use super::plan::worker_name;
-use crate::api::PoolGroup;
+use crate::api::remembered::remember;
+use crate::api::{PoolGroup, labels};
 use crate::clock::Clock;
 use crate::vehicle::{ConditionView, DecisionNote, Desired, Fact, GroupView, SpawnFailure};
 
@@ -419,8 +421,11 @@ async fn a_group_of_another_class_is_not_ours() {
     assert_eq!(bench.api.writes(), vec![]);
 }
 
+#[rstest]
+#[case::of_a_group_that_stands(false)]
+#[case::of_a_group_that_is_gone(true)]
 #[tokio::test]
-async fn a_worker_of_another_class_is_not_told_though_it_carries_the_same_birth() {
+async fn a_worker_of_another_class_is_not_told_though_it_carries_the_same_birth(#[case] gone: bool) {
     let mut bench = Bench::new();
     bench.order(spawn(&[ONE]), None);
     bench.pass().await.unwrap();
@@ -438,8 +443,12 @@ async fn a_worker_of_another_class_is_not_told_though_it_carries_the_same_birth(
         "{PODS}/{}",
         theirs["metadata"]["name"].as_str().unwrap()
     ));
+    let remembered = remember(&serde_json::from_value(green.clone()).unwrap());
+    theirs["metadata"]["annotations"][labels::GROUP_SPEC] = json!(remembered);
     bench.api.put(&format!("{PODS}/green-abcde"), theirs);
-    bench.api.put(&format!("{GROUPS}/green"), green);
+    if !gone {
+        bench.api.put(&format!("{GROUPS}/green"), green);
+    }
     assert_eq!(bench.sync(), vec![Fact::WorkerGone(ONE)]);
     let roster = &bench.context.config.roster;
     assert_eq!(

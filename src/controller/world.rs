@@ -219,12 +219,17 @@ impl World {
         remembered::recall(&key, text, &self.class)
     }
 
-    /// True for a worker whose group another operator serves: births are unique within one class only. The pods of
-    /// a group that is gone count as ours.
+    /// True for a worker whose group another operator serves, or served: births are unique within one class only. The
+    /// pods of a group that is gone count as ours unless they remember another class.
     pub(crate) fn is_foreign(&self, pod: &Pod) -> bool {
         let group = pods::group_of(pod).and_then(|key| self.groups.get(&key));
         let group = group.filter(|group| group.uid().as_deref() == pods::group_uid_of(pod));
-        group.is_some_and(|group| group.spec.class != self.class)
+        if let Some(group) = group {
+            return group.spec.class != self.class;
+        }
+        let text = pod.annotations().get(labels::GROUP_SPEC);
+        let class = text.and_then(|text| remembered::class(text));
+        class.is_some_and(|class| class != self.class)
     }
 
     /// The pods of a group, terminating ones included.
