@@ -45,6 +45,8 @@ struct State {
     keeps: bool,
     over: bool,
     bytes: u64,
+    /// A request was read: the protocol is decided, however few bytes it took.
+    decided: bool,
     /// Something came that no request has been made of yet.
     unanswered: bool,
     ended: bool,
@@ -61,7 +63,7 @@ impl Watch {
     /// How the body of `request`, whose head has just been parsed, was announced; what was kept of the head goes.
     pub(crate) fn framing<B>(&self, request: &Request<B>) -> Framing {
         let mut state = self.state.lock();
-        state.unanswered = false;
+        (state.decided, state.unanswered) = (true, false);
         if request.version() == Version::HTTP_2 {
             state.over = true;
             state.recent = Vec::new();
@@ -92,7 +94,11 @@ impl Watch {
     /// Resolves `limit` after the connection began, when not even its protocol was told by then.
     pub(crate) async fn silent(&self, limit: Duration) {
         tokio::time::sleep(limit).await;
-        if self.state.lock().bytes >= PREFACE {
+        let is_decided = {
+            let state = self.state.lock();
+            state.decided || state.bytes >= PREFACE
+        };
+        if is_decided {
             std::future::pending::<()>().await;
         }
     }
@@ -251,6 +257,20 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_of_few_bytes_decides_the_protocol_all_the_same() {
+        let limit = Duration::from_secs(60);
+        let ends =
+            |watch: Watch| async move { tokio::time::timeout(2 * limit, watch.silent(limit)).await.is_ok() };
+        let asked = Watch::default();
+        asked.read(b"GET / HTTP/1.0\r\n\r\n");
+        asked.framing(&Request::new(()));
+        assert!(!ends(asked).await);
+        let silent = Watch::default();
+        silent.read(b"GET / HTTP");
+        assert!(ends(silent).await);
+    }
 
     #[test]
     fn a_length_beside_chunks_is_found_in_the_head_and_nowhere_else() {

@@ -151,10 +151,7 @@ fn rest(group: &Group, policy: &Policy, now: Duration) -> Decision {
 
 /// Nobody takes newcomers: the last is closed already, or gone.
 fn closed(group: &Group, policy: &Policy, now: Duration) -> Decision {
-    let returned = group
-        .drains()
-        .find(|(worker, drain)| drain.kind == DrainKind::Compaction && guests(worker, now).is_some());
-    if let Some((worker, _)) = returned {
+    if let Some(worker) = returned(group, now) {
         let action = Action::CancelDrain { birth: worker.birth };
         return decision(Some(action), Why::GuestReturned(Arc::clone(&worker.name)));
     }
@@ -168,6 +165,17 @@ fn closed(group: &Group, policy: &Policy, now: Duration) -> Decision {
             },
         ),
     }
+}
+
+/// The closed reception, when one of its guests came back before it was gone: it serves on.
+pub(crate) fn returned(group: &Group, now: Duration) -> Option<&WorkerView> {
+    if group.reception().is_some() {
+        return None;
+    }
+    let mut closed = group.drains();
+    let found =
+        closed.find(|(worker, drain)| drain.kind == DrainKind::Compaction && guests(worker, now).is_some());
+    found.map(|(worker, _)| worker)
 }
 
 /// How long guests of this worker may still come back; `None` when they stayed away.

@@ -283,10 +283,13 @@ fn take_back(plan: &mut Plan, group: &Group, policy: &Policy) {
 
 fn drains(plan: &mut Plan, snapshot: &Snapshot<'_>, cancelled: &[Birth], now: Duration) {
     let policy = snapshot.policy;
+    let evacuated = (policy.mode == Mode::Evacuate).then_some(snapshot.group);
+    let returned = evacuated.and_then(|group| evacuation::returned(group, now));
+    let serves_on = returned.map(|worker| worker.birth);
     for (worker, drain) in snapshot
         .group
         .due_drains(policy.drain_timeout, now)
-        .filter(|(worker, _)| !cancelled.contains(&worker.birth))
+        .filter(|(worker, _)| !cancelled.contains(&worker.birth) && Some(worker.birth) != serves_on)
         .filter(|(worker, _)| update::end(snapshot.group, policy, worker.birth).is_none())
     {
         if let Some((action, because)) = drained(worker, drain, policy, now) {

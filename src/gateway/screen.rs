@@ -79,11 +79,16 @@ fn is_authority(authority: &Authority) -> bool {
         Some("") => true,
         Some(rest) => rest
             .strip_prefix(':')
-            .is_some_and(|port| port.is_empty() || port.parse::<u16>().is_ok()),
+            .is_some_and(|port| port.is_empty() || is_port_number(port)),
         // Somebody's name and password stand before the host.
         None => false,
     };
     is_name && is_port
+}
+
+/// Digits alone: Rust's own reader takes a plus sign too.
+fn is_port_number(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u16>().is_ok()
 }
 
 /// Of a registered name: no delimiter that could end the host for one reader and not for the next.
@@ -123,8 +128,8 @@ mod tests {
             assert!(is_host(host), "{host}");
         }
         for host in [
-            "a b", "a,b", "user@a", "u:p@a", "a:x", "a:99999", "[::1", "[::g]", "::1", "a/b", "a?b", "a#b",
-            ":80", "a;b",
+            "a b", "a,b", "user@a", "u:p@a", "a:x", "a:99999", "a:+80", "[::1", "[::g]", "::1", "a/b", "a?b",
+            "a#b", ":80", "a;b",
         ] {
             assert!(!is_host(host), "{host}");
         }

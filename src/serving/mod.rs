@@ -200,8 +200,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
                 return Poll::Ready(Next::Late);
             }
             self.received.reserve(READ);
+            let begins = self.received.is_empty();
             match ready!(poll_read_buf(Pin::new(&mut self.stream), cx, &mut self.received)) {
                 Ok(0) | Err(_) => return Poll::Ready(Next::Over),
+                // A head has its time from its first byte on, however long the connection was idle before.
+                Ok(_) if begins => self.quiet = 0,
                 Ok(_) => {}
             }
         }

@@ -76,10 +76,12 @@ fn the_plan_wakes_when_the_guests_have_stayed_away_long_enough() {
     assert_eq!(plan.wake_at, Some(NOW + seconds(7)));
 }
 
-#[test]
-fn a_guest_who_comes_back_before_the_end_finds_the_reception_open() {
+#[rstest]
+#[case::while_it_is_emptied(DrainProgress::Running)]
+#[case::when_it_is_empty(DrainProgress::Empty)]
+fn a_guest_who_comes_back_before_the_end_finds_the_reception_open(#[case] progress: DrainProgress) {
     let mut closed = with_guests(1, 600);
-    closed.state = drained(1, 0, DrainKind::Compaction, DrainProgress::Running).state;
+    closed.state = drained(1, 0, DrainKind::Compaction, progress).state;
     assert_eq!(actions(&planned([closed], &evacuating(true))), [cancel_drain(1)]);
 }
 
