@@ -27,8 +27,6 @@ use crate::wire::{Framing, Wire};
 const HEAD: Duration = Duration::from_secs(30);
 /// Bytes of a request's head.
 const HEAD_BYTES: usize = 64 << 10;
-/// Lines of a request's head: those that a gateway lets in, and those that it adds.
-const HEAD_LINES: usize = 128;
 /// Bytes of a body that an HTTP/2 stream may send unasked.
 const FIRST_WINDOW: u32 = 64 << 10;
 /// After a failed accept (no more files): the clients that hold them get time to leave.
@@ -95,7 +93,6 @@ async fn unusual(shared: Arc<Shared>, stream: Prefixed<TcpStream>, stop: Cancell
         .timer(Patience)
         .auto_date_header(false)
         .header_read_timeout(HEAD)
-        .max_headers(HEAD_LINES)
         .max_buf_size(HEAD_BYTES);
     builder
         .http2()
