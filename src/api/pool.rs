@@ -132,7 +132,7 @@ pub struct PoolSpec {
     pub cookie: Cookie,
     /// What keeps API clients, which keep no cookies, at their workers.
     pub identity: Identity,
-    /// Group that takes newcomers; with one group in the pool, that one.
+    /// Group that takes newcomers; absent, the oldest that is not evacuated.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 50))]
     pub default_group: Option<String>,
