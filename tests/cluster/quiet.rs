@@ -76,6 +76,15 @@ fn a_settled_group_writes_nothing_but_the_lease_and_its_figures() {
             Err(format!("{users:?}, status {told:?}"))
         }
     });
+    // The end of a namespace is a write of each kind, and the API server counts it with ours.
+    eventually("what earlier tests made is gone", 180, || {
+        let ending = kubectl("get namespaces --field-selector status.phase=Terminating -o name");
+        if ending.trim().is_empty() {
+            Ok(())
+        } else {
+            Err(ending)
+        }
+    });
     let (before, counted, events) = (versions(&shop), writes(), shop.events());
     throughout(WATCHED, || {
         let now = versions(&shop);
