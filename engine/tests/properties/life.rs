@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use elastic_pool_engine::capacity::SpawnHistory;
 use elastic_pool_engine::compaction::Survivors;
-use elastic_pool_engine::group::{Drain, DrainKind, DrainProgress, SpawnFault};
+use elastic_pool_engine::group::{DrainKind, DrainProgress, SpawnFault};
 use elastic_pool_engine::ledger::Transit;
 use elastic_pool_engine::placement::place;
 use elastic_pool_engine::{Action, Birth, Group, Policy, Share, WorkerState, WorkerView};
 use proptest::prelude::*;
 
 use crate::oracle::Facts;
-use crate::world::{lives, plan_at, policy};
+use crate::world::{close, lives, plan_at, policy, reopen, retire};
 
 /// One report's time of a life's first part: how many log in, what each weighs in percent, how many leave.
 type Tick = (usize, u32, usize);
@@ -203,25 +203,10 @@ impl<'a> World<'a> {
             Action::Drain { birth } => {
                 assert_ne!(Some(birth), self.group.reception().map(|worker| worker.birth));
                 self.added.clear();
-                let drain = Drain {
-                    kind: DrainKind::Compaction,
-                    since: now,
-                    progress: DrainProgress::Running,
-                };
-                self.group
-                    .update(birth, |worker| worker.state = WorkerState::Draining(drain));
+                close(&mut self.group, birth, DrainKind::Compaction, now);
             }
-            Action::CancelDrain { birth } => {
-                self.group
-                    .update(birth, |worker| worker.state = WorkerState::Routable);
-            }
-            Action::Retire { birth } => {
-                assert!(
-                    self.users.iter().all(|(home, _)| *home != birth),
-                    "retired with users"
-                );
-                self.group.remove(birth);
-            }
+            Action::CancelDrain { birth } => reopen(&mut self.group, birth),
+            Action::Retire { birth } => retire(&mut self.group, &self.users, birth),
         }
     }
 

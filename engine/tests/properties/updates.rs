@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use elastic_pool_engine::capacity::SpawnHistory;
 use elastic_pool_engine::compaction::{Survivors, target};
-use elastic_pool_engine::group::{Drain, DrainKind, DrainProgress, SpawnFault};
+use elastic_pool_engine::group::{DrainKind, DrainProgress, SpawnFault};
 use elastic_pool_engine::placement::place;
 use elastic_pool_engine::{Action, Birth, Group, Policy, Share, WorkerState, WorkerView};
 use proptest::prelude::*;
 use std::time::Duration;
 
 use crate::oracle::Facts;
-use crate::world::{NOW, any_workers, config, lives, load, plan_at, policy, steady};
+use crate::world::{NOW, any_workers, close, config, lives, load, plan_at, policy, reopen, retire, steady};
 
 #[derive(Clone, Debug)]
 struct Course {
@@ -196,14 +196,7 @@ impl<'a> Pool<'a> {
 
     fn close(&mut self, birth: Birth, kind: DrainKind) {
         self.added.clear();
-        let (since, progress) = (self.now, DrainProgress::Running);
-        let drain = Drain {
-            kind,
-            since,
-            progress,
-        };
-        self.group
-            .update(birth, |worker| worker.state = WorkerState::Draining(drain));
+        close(&mut self.group, birth, kind, self.now);
     }
 
     fn carry_out(&mut self, action: Action) {
@@ -246,17 +239,8 @@ impl<'a> Pool<'a> {
                 assert!(new, "nobody goes before one of the new template is ready");
                 self.close(birth, DrainKind::Update);
             }
-            Action::CancelDrain { birth } => {
-                self.group
-                    .update(birth, |worker| worker.state = WorkerState::Routable);
-            }
-            Action::Retire { birth } => {
-                assert!(
-                    self.users.iter().all(|(home, _)| *home != birth),
-                    "retired with users"
-                );
-                self.group.remove(birth);
-            }
+            Action::CancelDrain { birth } => reopen(&mut self.group, birth),
+            Action::Retire { birth } => retire(&mut self.group, &self.users, birth),
         }
     }
 

@@ -257,3 +257,25 @@ pub(crate) fn empty(group: &mut Group, policy: &Policy, drained: Birth) -> Vec<(
     }
     targets.into_iter().map(|target| (target, share)).collect()
 }
+
+/// Closes a worker: it is emptied from `since` on.
+pub(crate) fn close(group: &mut Group, birth: Birth, kind: DrainKind, since: Duration) {
+    let progress = DrainProgress::Running;
+    let drain = Drain {
+        kind,
+        since,
+        progress,
+    };
+    group.update(birth, |worker| worker.state = WorkerState::Draining(drain));
+}
+
+/// A closed worker takes newcomers again.
+pub(crate) fn reopen(group: &mut Group, birth: Birth) {
+    group.update(birth, |worker| worker.state = WorkerState::Routable);
+}
+
+/// Takes a worker out of its group; nobody may live there.
+pub(crate) fn retire(group: &mut Group, users: &[(Birth, Share)], birth: Birth) {
+    assert!(users.iter().all(|(home, _)| *home != birth), "retired with users");
+    group.remove(birth);
+}
