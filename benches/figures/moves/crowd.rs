@@ -12,7 +12,7 @@ use futures::future::try_join_all;
 use tokio_util::sync::CancellationToken;
 
 use super::user::{BETWEEN, MOVING, QUIET, Seen, Stage, User};
-use super::{Counted, empty, ready};
+use super::{Counted, empty, on_two_workers, ready};
 use crate::figure;
 use crate::stats::{Histogram, percentile, sum};
 use crate::vehicle::Vehicle;
@@ -28,10 +28,7 @@ const QUIET_TIME: Duration = Duration::from_secs(1);
 
 /// Prints the figures; returns the operator's decision latencies.
 pub(crate) async fn measure(binary: &Path) -> anyhow::Result<Histogram> {
-    let vehicle = Vehicle::start(binary, 2, "1s").await?;
-    let result = with(&vehicle).await;
-    vehicle.end().await;
-    result
+    on_two_workers(binary, with).await
 }
 
 async fn with(vehicle: &Vehicle) -> anyhow::Result<Histogram> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use elastic_pool::clock::Clock;
 
 use super::user::User;
-use super::{Counted, empty, ready};
+use super::{Counted, empty, on_two_workers, ready};
 use crate::figure;
 use crate::stats::{Histogram, percentile};
 use crate::vehicle::Vehicle;
@@ -19,10 +19,7 @@ const TIME: Duration = Duration::from_secs(40);
 
 /// Prints the figure; returns the operator's decision latencies.
 pub(crate) async fn measure(binary: &Path) -> anyhow::Result<Histogram> {
-    let vehicle = Vehicle::start(binary, 2, "1s").await?;
-    let result = with(&vehicle).await;
-    vehicle.end().await;
-    result
+    on_two_workers(binary, with).await
 }
 
 async fn with(vehicle: &Vehicle) -> anyhow::Result<Histogram> {

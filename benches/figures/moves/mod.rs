@@ -7,6 +7,7 @@ mod drain;
 mod pauses;
 mod user;
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -30,6 +31,17 @@ const STEPS: [&str; 6] = [
     "assigning",
     "forgetting",
 ];
+
+/// Measures on two workers of their own, which end with it.
+async fn on_two_workers(
+    binary: &Path,
+    measure: impl AsyncFnOnce(&Vehicle) -> anyhow::Result<Histogram>,
+) -> anyhow::Result<Histogram> {
+    let vehicle = Vehicle::start(binary, 2, "1s").await?;
+    let result = measure(&vehicle).await;
+    vehicle.end().await;
+    result
+}
 
 /// Waits until both workers stand and says which of them everybody lives on.
 async fn ready(vehicle: &Vehicle) -> anyhow::Result<String> {
