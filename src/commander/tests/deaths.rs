@@ -116,10 +116,7 @@ fn a_user_whose_package_the_target_holds_survives_the_restart_of_his_app() {
 
 #[test]
 fn who_lost_his_session_begins_anew_without_the_pause_of_a_failed_move() {
-    let mut world = World::serving();
-    let reception = world.births()[0];
-    world.saturate();
-    world.make_wanted();
+    let (mut world, reception) = World::growing();
     world.agents.get_mut(&reception).unwrap().nack_snapshots = true;
     world.login("alice", 1, reception);
     let alice = (pool(), UserId::new("alice").unwrap());

@@ -7,10 +7,7 @@ use crate::channel::proto::gateway_command;
 
 #[test]
 fn an_aborted_move_leaves_its_user_where_he_was_under_a_higher_epoch() {
-    let mut world = World::serving();
-    let reception = world.births()[0];
-    world.saturate();
-    world.make_wanted();
+    let (mut world, reception) = World::growing();
     world.agents.get_mut(&reception).unwrap().nack_snapshots = true;
     world.login("alice", 1, reception);
     let (owner, epoch) = world.owner("alice").unwrap();
@@ -32,10 +29,7 @@ fn an_aborted_move_leaves_its_user_where_he_was_under_a_higher_epoch() {
 
 #[test]
 fn a_gateway_that_connects_in_a_move_holds_too() {
-    let mut world = World::serving();
-    let reception = world.births()[0];
-    world.saturate();
-    world.make_wanted();
+    let (mut world, reception) = World::growing();
     world.agents.get_mut(&reception).unwrap().ignores = |_| true;
     world.login("alice", 1, reception);
     let late = world.gateway();
@@ -48,10 +42,7 @@ fn a_gateway_that_connects_in_a_move_holds_too() {
 
 #[test]
 fn a_leader_that_is_about_to_hand_over_starts_no_move() {
-    let mut world = World::serving();
-    let reception = world.births()[0];
-    world.saturate();
-    world.make_wanted();
+    let (mut world, reception) = World::growing();
     world.commander.rest();
     world.login("alice", 1, reception);
     world.pass(Duration::from_secs(10));
@@ -62,10 +53,7 @@ fn a_leader_that_is_about_to_hand_over_starts_no_move() {
 /// Found by the simulation: his thaw was refused and asked for again without end, and his requests were held.
 #[test]
 fn a_user_who_left_while_his_move_waited_is_nobodys() {
-    let mut world = World::serving();
-    let reception = world.births()[0];
-    world.saturate();
-    world.make_wanted();
+    let (mut world, reception) = World::growing();
     world.agents.get_mut(&reception).unwrap().knows_nobody = true;
     world.login("alice", 1, reception);
     assert_eq!(world.owner("alice"), None);

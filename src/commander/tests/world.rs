@@ -65,6 +65,15 @@ impl World {
         Self::serving_with(super::manifest::spec())
     }
 
+    /// One that serves and whose reception is full, with the second worker made for that; the reception too.
+    pub(super) fn growing() -> (Self, Birth) {
+        let mut world = Self::serving();
+        let reception = world.births()[0];
+        world.saturate();
+        world.make_wanted();
+        (world, reception)
+    }
+
     pub(super) fn serving_with(spec: GroupSpec) -> Self {
         let mut world = Self::new(1, spec);
         world.fact(Fact::Synced);
