@@ -10,7 +10,8 @@ use tokio_util::sync::CancellationToken;
 use super::contract::{AppUser, AppUserState, AppUsers, ContractError};
 use super::fence::{Fence, State};
 use super::http_client;
-use super::shared::{AppView, Inner, Shared, Unconfirmed, new_incarnation};
+use super::shared::{AppView, Inner, Shared, new_incarnation};
+use super::unconfirmed::Unconfirmed;
 use crate::channel::proto::{UserGone, agent_message};
 
 /// Between two questions while an answer is missing, or while a second list is wanted.

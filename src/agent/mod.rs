@@ -22,6 +22,7 @@ mod sensor;
 mod shared;
 mod streams;
 mod transfer;
+mod unconfirmed;
 mod upstream;
 
 use std::net::SocketAddr;

@@ -21,6 +21,7 @@ use super::outbox::Outbox;
 use super::packages::Packages;
 use super::sensor::Sensor;
 use super::transfer::Queues;
+use super::unconfirmed::Unconfirmed;
 use super::upstream::Upstream;
 use super::{AgentConfig, AppProtocol};
 use crate::channel::proto::{AgentMessage, AgentWelcome, agent_message};
@@ -106,42 +107,6 @@ pub(crate) struct AppView {
     pub(crate) capabilities: Vec<String>,
     /// When the last list was asked for, and how many users it named.
     pub(crate) list: Option<(Duration, usize)>,
-}
-
-/// P7: clients seen once, as a number and a latest expiry, so that a flood creates nothing.
-#[derive(Debug, Default)]
-pub(crate) struct Unconfirmed {
-    count: u64,
-    expiry: Duration,
-}
-
-impl Unconfirmed {
-    pub(crate) fn seen(&mut self, now: Duration, timeout: Duration) {
-        self.expire(now);
-        self.count += 1;
-        self.expiry = now + timeout;
-    }
-
-    pub(crate) fn confirmed(&mut self) {
-        self.count = self.count.saturating_sub(1);
-    }
-
-    fn expire(&mut self, now: Duration) {
-        if now >= self.expiry {
-            self.count = 0;
-        }
-    }
-
-    /// How many, and how long until the last of them expires.
-    pub(crate) fn read(&mut self, now: Duration) -> (u64, Duration) {
-        self.expire(now);
-        let left = if self.count == 0 {
-            Duration::ZERO
-        } else {
-            self.expiry.saturating_sub(now)
-        };
-        (self.count, left)
-    }
 }
 
 /// The stream to the commander that is up now.
