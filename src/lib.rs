@@ -20,6 +20,7 @@ pub mod net;
 pub mod operator;
 mod outgoing;
 mod patience;
+mod prefixed;
 mod serving;
 pub mod simulate;
 pub mod telemetry;

@@ -20,7 +20,8 @@ use super::shared::Shared;
 use crate::aside::Aside;
 use crate::net::{TcpListener, TcpStream};
 use crate::patience::{Patience, patrol};
-use crate::serving::{self, End, Inbound, Prefixed};
+use crate::prefixed::Prefixed;
+use crate::serving::{self, End, Inbound};
 use crate::wire::{Framing, Wire};
 
 /// How long a request may take to send its head.

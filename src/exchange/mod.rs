@@ -7,7 +7,6 @@ mod answer;
 mod framing;
 mod head;
 mod multiplexed;
-mod upgraded;
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -22,10 +21,13 @@ pub(crate) use self::answer::Answer;
 use self::framing::Framing;
 use self::head::Head;
 pub(crate) use self::multiplexed::Multiplexed;
-pub(crate) use self::upgraded::Upgraded;
 use crate::heads::Places;
 use crate::net::TcpStream;
 use crate::outgoing::{Outgoing, SendError};
+use crate::prefixed::Prefixed;
+
+/// A connection after 101: bytes both ways, those first that came with the answer's head.
+pub(crate) type Upgraded = Prefixed<TcpStream>;
 
 /// Longest head of an answer in bytes.
 const HEAD_MAX: usize = 64 * 1024;
@@ -217,7 +219,7 @@ impl Connection {
 
     fn reply<B>(mut self, framing: Framing, keep: bool, upload: Outgoing<B>) -> Reply<B> {
         if framing == Framing::Switched {
-            return Reply::Switched(Upgraded::new(self.stream, self.received.freeze()));
+            return Reply::Switched(Upgraded::new(self.received.freeze(), self.stream));
         }
         if let Framing::Length(length) = framing
             && let Ok(length) = usize::try_from(length)

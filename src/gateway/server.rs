@@ -18,7 +18,8 @@ use super::front::Front;
 use super::serve::serve;
 use crate::net::{TcpListener, TcpStream};
 use crate::patience::{Patience, patrol};
-use crate::serving::{self, End, Inbound, Prefixed};
+use crate::prefixed::Prefixed;
+use crate::serving::{self, End, Inbound};
 use crate::wire::{Framing, Wire};
 
 /// Bytes of a request's head; more is answered with 431.

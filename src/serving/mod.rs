@@ -7,7 +7,6 @@
 mod answer;
 mod head;
 mod inbound;
-mod prefixed;
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -23,11 +22,11 @@ use tokio_util::sync::CancellationToken;
 
 use self::head::Read;
 pub(crate) use self::inbound::Inbound;
-pub(crate) use self::prefixed::Prefixed;
 use crate::aside::Aside;
 use crate::heads::Places;
 use crate::outgoing::SendError;
 use crate::patience::{beats, patrol};
+use crate::prefixed::Prefixed;
 use crate::wire::LATE;
 
 /// Room of a read; a head is seldom longer.

@@ -1,4 +1,6 @@
 //! A connection of which some bytes were read already: they come first; it looks at none.
+//!
+//! What is left to hyper after its first requests is one, and a worker's connection after 101.
 
 use std::io::IoSlice;
 use std::pin::Pin;
@@ -16,6 +18,8 @@ pub(crate) struct Prefixed<S> {
 
 impl<S> Prefixed<S> {
     pub(crate) fn new(first: Bytes, stream: S) -> Self {
+        // An idle connection holds no buffer of its former life.
+        let first = if first.is_empty() { Bytes::new() } else { first };
         Self { first, stream }
     }
 }
