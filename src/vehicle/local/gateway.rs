@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::PartRow;
 use super::auth::LocalTokens;
-use super::process::{Child, free_address};
+use super::process::{Child, free_addresses};
 use crate::channel::gateway_account;
 use crate::channel::server::PeerIdentity;
 use crate::clock::Clock;
@@ -85,7 +85,8 @@ impl Gateways {
         for pool in pools {
             for number in 0..each {
                 let listen = if first.port() == 0 {
-                    free_address().await?
+                    let [free] = free_addresses().await?;
+                    free
                 } else {
                     next
                 };

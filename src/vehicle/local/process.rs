@@ -1,6 +1,7 @@
 //! One child process: started with its output on ours, ended with us; it knows nothing of what it runs.
 
-use std::net::SocketAddr;
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use anyhow::Context as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
 
+use crate::credentials::random_bytes;
 use crate::net::{TcpListener, TcpStream};
 
 /// How long a child may take to end after SIGTERM.
@@ -88,12 +90,39 @@ impl Child {
     }
 }
 
-/// A loopback address whose port nobody uses now.
-pub(super) async fn free_address() -> anyhow::Result<SocketAddr> {
-    Ok(TcpListener::bind("127.0.0.1:0")
-        .await
-        .context("take a free port")?
-        .local_addr()?)
+/// Where ports are taken from: below those that kernels give to whoever names none, so that nobody is given one of them
+/// by chance between its choice and its use.
+const PORTS: std::ops::Range<u16> = 15_000..32_000;
+/// Ports that are tried before there is said to be none.
+const TRIES: usize = 1000;
+
+/// Loopback addresses whose ports nobody uses now, each another.
+pub(super) async fn free_addresses<const N: usize>() -> anyhow::Result<[SocketAddr; N]> {
+    // All are held until the last is found.
+    let mut held = Vec::with_capacity(N);
+    let mut addresses = [SocketAddr::from(([127, 0, 0, 1], 0)); N];
+    for address in &mut addresses {
+        let listener = free_listener().await?;
+        *address = listener.local_addr()?;
+        held.push(listener);
+    }
+    Ok(addresses)
+}
+
+async fn free_listener() -> anyhow::Result<TcpListener> {
+    let count = PORTS.end - PORTS.start;
+    for _ in 0..TRIES {
+        let port = PORTS.start + u16::from_le_bytes(random_bytes()?) % count;
+        match TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await {
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {}
+            bound => return bound.context("take a free port"),
+        }
+    }
+    anyhow::bail!(
+        "take a free port: of {TRIES} between {} and {} none is free",
+        PORTS.start,
+        PORTS.end
+    )
 }
 
 /// True when `GET path` answers with a 2xx.

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use super::WorkerRow;
 use super::auth::LocalTokens;
 use super::groups::Change;
-use super::process::{Child, answers, free_address};
+use super::process::{Child, answers, free_addresses};
 use crate::api::resolve::LocalApp;
 use crate::channel::server::PeerIdentity;
 use crate::clock::Clock;
@@ -116,11 +116,12 @@ impl Workers {
         for part in ["token", "state"] {
             tokio::fs::create_dir_all(folder.join(part)).await?;
         }
+        let [traffic, peer, loopback, app_address] = free_addresses().await?;
         let ports = Ports {
-            traffic: free_address().await?,
-            peer: free_address().await?,
-            loopback: free_address().await?,
-            app: free_address().await?,
+            traffic,
+            peer,
+            loopback,
+            app: app_address,
         };
         let app_child = start_app(&app.run, &name, &folder, ports)?;
         let fact = WorkerFact {
